@@ -14,20 +14,20 @@ from ssfx.compressors import compressors as registered
 from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.core.files import check_writable, write_json
 from ssfx.core.user_code import is_own
-from ssfx.lab.calibration.calibrate_cluster import calibrate_compressors
+from ssfx.lab.calibration.calibrate_cluster import calibrate_compressors, calibrate_network
 from ssfx.lab.calibration.rank_traces import profile_of_traces
-from ssfx.lab.cli.profile_network import check_kept, keep, network
-from ssfx.lab.config.calibrations import key_values, resolve_compressors
+from ssfx.lab.config.calibrations import key_values, resolve_compressors, resolve_network
 from ssfx.lab.config.profiles import resolve_profile
 from ssfx.perf_model.cluster_file import local_device
 from ssfx.perf_model.compressor_times import nominal_codecs, why_uncounted
 from ssfx.perf_model.devices import device
-from ssfx.perf_model.recorded_times import profile_name, written_dir
+from ssfx.perf_model.recorded_times import COMPRESSORS, file_name, points_name, profile_name, written_dir
 from ssfx.perf_model.roofline import STEP_TRAFFIC, counted_profile
 from ssfx.planning.costs import times_of
 from ssfx.planning.profile import Profile
 
 if TYPE_CHECKING:
+    from ssfx.lab.calibration.calibrate_cluster import Calibrated
     from ssfx.perf_model.timing_model import TimingModel
     from ssfx.planning.plan import TensorSpec
     from ssfx.planning.profile import Profile
@@ -64,9 +64,6 @@ def profile() -> None:
 
     With --on DEVICE either is counted for a device that need not be here: ssfx profile gpt2_large --on h100
     """
-
-
-profile.add_command(network)
 
 
 @profile.command(short_help="When each gradient of a model is ready; forward, backward and step.")
@@ -318,3 +315,54 @@ def show_profile(found: Profile) -> None:
     )  # fmt: skip
     where = ", ".join(filter(None, (found.origin.hardware, found.origin.date)))
     say(f"{found.origin.kind}{f' on {where}' if where else ''}: {found.origin.note}", "  ", "")
+
+
+BUSY_CORES = 0.3
+"""From here on others disturb what is measured."""
+
+
+@profile.command(short_help="What exchanges take on this machine, or between emulated hosts on it.")
+@overrides_argument
+def network(overrides: tuple[str, ...]) -> None:
+    """Measure what exchanges take on this machine, or between emulated hosts on it.
+
+    Keys: cluster (local or an emulated one) and world_size. For example: ssfx profile network cluster=emulated_2x1gbit
+    """
+    cluster, ranks = resolve_network(overrides)
+
+    check_kept()
+    found = calibrate_network(cluster, ranks)
+    _show_network(found)
+    keep(found)
+    if not (written_dir() / file_name(COMPRESSORS, ranks)).exists():
+        click.echo(f"compressors are not measured for {ranks} ranks; do it with ssfx profile compressors ranks={ranks}")
+
+
+def check_kept() -> None:
+    """Raise ConfigError where what is measured could not be written: measuring takes minutes."""
+    check_writable(written_dir(), "set SSFX_RESULTS to a folder of yours")
+
+
+def keep(found: Calibrated) -> None:
+    """Write the TimingModel and the points it was made from, and say so."""
+    folder, system = written_dir(), found.system
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / points_name(system.name, system.world_size), found.points_json())
+    path = folder / file_name(system.name, system.world_size)
+    write_json(path, system.to_json())
+    click.echo(f"{system.origin.kind} on {system.origin.hardware}, {system.origin.date}: {system.origin.note}")
+    if found.others > BUSY_CORES:
+        click.secho("other processes were busy during it: repeat it on an idle machine", fg="yellow")
+    click.echo(str(path))
+
+
+def _show_network(found: Calibrated) -> None:
+    system = found.system
+    click.secho(f"{system.name}, {system.world_size} ranks: milliseconds by bytes that one rank contributes", bold=True)
+    sizes = (4, 2**10, 2**16, 2**20, 2**24, 2**28)
+    lines = [
+        (name, *(f"{1e3 * curve(size):.3g}" if curve.covers(size) else "-" for size in sizes), f"{busy:.0%}")
+        for (name, curve), busy in ((one, system.contention.occupancy[one[0]]) for one in system.exchange.items())
+    ]
+    heads = ("4 B", "1 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB")
+    print_table(("exchange", *heads, "computing"), lines, right={*heads, "computing"})
