@@ -20,9 +20,10 @@ from ssfx.core.plugins import declared, provided
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
 from ssfx.runtime.checks import check_arguments, check_group, check_held, check_module, unwrapped
+from ssfx.runtime.exempt import exempt_names
 from ssfx.runtime.lifetime import check_free
 from ssfx.runtime.online import parameter_names
-from ssfx.runtime.setup import exempt_names, memory_of, model_device, notice_voting_zeros, scheme_options
+from ssfx.runtime.setup import memory_of, model_device, notice_voting_zeros, scheme_options
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
 

@@ -15,7 +15,6 @@ from ssfx.compressors.blank import blank_batch, run
 from ssfx.compressors.memories import Memory, memories
 from ssfx.compressors.memories.base import check_chosen_memory, check_pair
 from ssfx.core.errors import ConfigError
-from ssfx.planning.exempt import kinds_of
 from ssfx.runtime.checks import Optimizers
 from ssfx.schemes import Scheme
 
@@ -128,22 +127,3 @@ def warm_up(compressor: Compressor, memory: Memory, device: torch.device, world_
     compressor.decompress_add(
         batch.payload, torch.zeros(64, dtype=torch.float32, device=device), batch.context(batch.parts[0])
     )
-
-
-def exempt_names(model: nn.Module, kinds: str | Sequence[str]) -> frozenset[str]:
-    """Return the parameters of `kinds`, frozen ones too: "vectors" of at most one dimension, "embeddings", "norms".
-
-    `kinds` is a sequence, or a text with commas. A norm is a module whose class has Norm in its name. ConfigError for
-    another kind.
-    """
-    asked = kinds_of(kinds)
-    taken: set[int] = set()
-    for module in model.modules():
-        norm = any("Norm" in kind.__name__ for kind in type(module).__mro__)
-        table = isinstance(module, (nn.Embedding, nn.EmbeddingBag))
-        if (norm and "norms" in asked) or (table and "embeddings" in asked):
-            taken |= {id(p) for p in module.parameters(recurse=False)}
-    if "vectors" in asked:
-        taken |= {id(p) for p in model.parameters() if p.ndim <= 1}
-    named = model.named_parameters()
-    return frozenset(name.replace("_orig_mod.", "") for name, p in named if id(p) in taken)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import torch
 
@@ -105,8 +105,8 @@ class Exchanging(Uneven):
         self._late = False
         """Weights came that no exchange was heard of yet, when an optimizer was about to step."""
         self._exchanged = False
-        self._stepped: set[int] = set()
-        """Optimizers that have stepped since the last exchange, by id."""
+        self._stepped: WeakSet[torch.optim.Optimizer] = WeakSet()
+        """Optimizers that have stepped since the last exchange; a new one may have the address of one that is gone."""
         self._handles: list[Any] = []
         probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
         if memory is not None:
@@ -366,14 +366,14 @@ class Exchanging(Uneven):
                 "exchanged; step after loss.backward() instead of in a hook"
             )
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
-        missed = not self._exchanged or id(optimizer) in self._stepped or self._refresh() or self._late
+        missed = not self._exchanged or optimizer in self._stepped or self._refresh() or self._late
         if missed and closure is None:  # a closure has its own backward
             self.synchronize()  # no hook fired on this rank; the others are waiting for it
         self._commit.in_closure = closure is not None
         self._cancelled = self._commit.cancelled(optimizer) if closure is None else set()
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
-        self._stepped.add(id(optimizer))
+        self._stepped.add(optimizer)
         self._commit.in_closure = False
         self._commit.stepped(optimizer, self._cancelled)
 

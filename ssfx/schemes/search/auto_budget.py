@@ -67,7 +67,7 @@ def budget(
         found = _within_error(error)
     elif density is not None:
         kinds = (DENSE, HALF) if density == 1 else (DENSE, HALF, *_at_density(density), *_of_every_element())
-        found = Budget(kinds, f"density={density:g}, regardless of extra steps")
+        found = Budget(kinds, f"density={density:g}, whatever it costs in steps")
     else:
         found = _measured(quality, train_steps, network)
     if costs.world_size == 1 or density == 1:
@@ -192,7 +192,7 @@ def _measured(quality: Quality, train_steps: int, network: Network | None) -> Bu
             kinds.append(kind)
         else:
             reasons.append(f"{kind.words}{'' if row['density'] is None else f' at {kind.density:g}'}: {found}")
-    reasons.append("methods and densities without a recorded run")
+    reasons.append("methods and densities of which no run is recorded")
     words = (
         f"quality={quality}, at most {limit:.0%} more steps than a dense training of {train_steps:,} steps, by the "
         f"worst recorded run of {'such networks' if network is None else network.text} at such a compression"
@@ -228,7 +228,7 @@ def _within_error(error: float) -> Budget:
     kinds += [
         kind for kind in _of_every_element() if kind.calls == "each" and _QUANTISED[str(kind.compressor)] <= error
     ]
-    words = f"error_budget={error:g}, the residual's share of a gradient's norm, of normal distributions"
+    words = f"error_budget={error:g}, the share of a gradient's norm that is kept back, of normal distributions"
     if density is not None:
         words += f": density {density:.3g}"
     return Budget(tuple(kinds), words, ("low rank: its error is not known before it is measured",), promises=True)
@@ -248,7 +248,7 @@ def kept_back(density: float) -> float:
 
 
 def density_for(error: float) -> float | None:
-    """Return the least density whose residual is at most `error`; None where that is nearly everything."""
+    """Return the least density that keeps back no more than `error`; None where that is nearly everything."""
     low, high = LOWEST, HIGHEST
     if kept_back(high) > error:
         return None
