@@ -14,11 +14,11 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ssfx.core.errors import ConfigError
 
+Optimizers = tuple[torch.optim.Optimizer, ...]
 OWN_EXCHANGE = {
     "DistributedDataParallel": "attach to the bare module instead, and do not wrap it",
     "FullyShardedDataParallel": "it shards parameters, which ssfx does not; train the unwrapped module",
 }
-
 _ANY_UNUSED = "parameters without a gradient are always allowed"
 ARGUMENTS = {
     "find_unused_parameters": _ANY_UNUSED,
@@ -42,9 +42,6 @@ def check_arguments(options: Iterable[str]) -> None:
             raise ConfigError(
                 f"{name} is an argument of DistributedDataParallel, not of attach; drop it: {ARGUMENTS[name]}"
             )
-
-
-Optimizers = tuple[torch.optim.Optimizer, ...]
 
 
 def check_module(model: object) -> None:
