@@ -21,9 +21,8 @@ from ssfx.core import accelerator
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.lab.workloads.base import Dataset, datasets, models
-from ssfx.lab.workloads.checkpoint import Checkpoints
+from ssfx.lab.workloads.checkpoint import Checkpoints, summed, together
 from ssfx.lab.workloads.checks import check_case
-from ssfx.lab.workloads.control import summed, together
 from ssfx.lab.workloads.initial_weights import start_from
 from ssfx.lab.workloads.metrics.tally import QUALITY, Tally, quality_of
 from ssfx.lab.workloads.precision import AUTOCAST, set_precision
