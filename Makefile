@@ -24,7 +24,7 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-all test-fast coverage soak smoke-large lint lines wheel site reference simulations calibration validation conf docs clean
+.PHONY: committed help install figures demo test test-all test-fast coverage soak smoke-large lint wheel site reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,7 @@ lint: $(INSTALLED) ## style and types
 
 ROOMS = ssfx/ $(wildcard ssfx/*/ ssfx/lab/*/) experiments/ $(wildcard experiments/*/ experiments/common/*/) tests/ benchmarks/
 
+.PHONY: lines
 lines: ## lines of Python by room, and those of a commit (BASE=main) beside them
 	@there=$$(mktemp -d) && trap 'rm -rf "$$there"' EXIT && \
 	  { [ -z "$(BASE)" ] || git archive "$(BASE)" | tar -x -C "$$there"; } && \
