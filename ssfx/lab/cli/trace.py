@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ssfx.cli.terminal import say
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import loads, read, write_atomic
 from ssfx.core.paths import results_dir
-from ssfx.lab.cli.show import found_run
-from ssfx.lab.results.overlay import overlay, steps_in
-from ssfx.lab.results.store import Store
-from ssfx.lab.workloads.record import records_in
-from ssfx.perf_model.target import target_of
-from ssfx.planning.plan import Plan
-from ssfx.simulator import simulate
 
 if TYPE_CHECKING:
     from ssfx.core.rows import Row
@@ -39,6 +30,10 @@ def trace(run: str, out: Path | None, step: int | None) -> None:
     All ranks and the simulation begin the step at 0 and have the same tracks. The run must have been made with
     trace=true. Open the file in https://ui.perfetto.dev.
     """
+    from ssfx.cli.terminal import say
+    from ssfx.lab.cli.show import found_run
+    from ssfx.lab.results.overlay import overlay
+
     row = found_run(run)
     folder = _folder(row)
     ranks = {rank: _events(folder / f"trace-rank{rank}.json") for rank in range(row.case.world_size)}
@@ -64,6 +59,8 @@ def trace(run: str, out: Path | None, step: int | None) -> None:
 
 def _folder(row: Row) -> Path:
     """Return the folder of the run's files; ConfigError where it has no spans."""
+    from ssfx.lab.results.store import Store
+
     if row.origin.kind == "simulated":
         raise ConfigError(f"run {row.run_id} was simulated, nothing real was traced; use ssfx simulate --trace")
     files = Store(results_dir()).attempt_files(
@@ -84,6 +81,11 @@ def _parsed(text: str) -> list[dict[str, Any]]:
 
 def _step(row: Row, folder: Path, events: list[dict[str, Any]], asked: int | None) -> int:
     """Return the step to show: `asked`, or of those that were timed under the final plan the most usual one."""
+    from statistics import median_low
+
+    from ssfx.lab.results.overlay import steps_in
+    from ssfx.lab.workloads.record import records_in
+
     known = steps_in(events)
     if not known:
         raise ConfigError(f"run {row.run_id} was traced by an older ssfx, without its steps; run it again")
@@ -101,6 +103,10 @@ def _step(row: Row, folder: Path, events: list[dict[str, Any]], asked: int | Non
 
 def _simulated(row: Row, folder: Path) -> Simulated:
     """Return the step of the plan that ran, on what is known of its cluster and model."""
+    from ssfx.perf_model.target import target_of
+    from ssfx.planning.plan import Plan
+    from ssfx.simulator import simulate
+
     plan = read(folder / "plan.json", Plan.from_json, what="not a plan: run the case again")
     target = target_of(row.case)
     try:
