@@ -70,6 +70,18 @@ lint: $(INSTALLED) ## style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+ROOMS = ssfx/ $(wildcard ssfx/*/ ssfx/lab/*/) experiments/ $(wildcard experiments/*/ experiments/common/*/) tests/ benchmarks/
+
+.PHONY: lines
+lines: ## lines of Python by room, and those of a commit (BASE=main) beside them
+	@there=$$(mktemp -d) && trap 'rm -rf "$$there"' EXIT && \
+	  { [ -z "$(BASE)" ] || git archive "$(BASE)" | tar -x -C "$$there"; } && \
+	  count() { find "$$1" -name '*.py' -exec cat {} + 2>/dev/null | wc -l; } && \
+	  for room in $(ROOMS); do \
+	    now=$$(count "$$room") && [ "$$now" -gt 0 ] || continue; \
+	    if [ -n "$(BASE)" ]; then printf '%7d %+7d  %s\n' "$$now" $$((now - $$(count "$$there/$$room"))) "$$room"; \
+	    else printf '%7d  %s\n' "$$now" "$$room"; fi; done
+
 wheel: $(INSTALLED) ## the package as one file in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 

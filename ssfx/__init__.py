@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from ssfx.advice import Advice as Advice
     from ssfx.config.advice_question import advise_on
     from ssfx.runtime.attach import attach
-    from ssfx.runtime.shared_weights import share_weights
     from ssfx.runtime.sync import Sync
-    from ssfx.runtime.virtual_ranks import virtual_ranks
+    from ssfx.runtime.virtual_ranks import share_weights, virtual_ranks
 
 __version__ = "0.2.0"
 __all__ = ["Sync", "__version__", "advise_on", "attach", "share_weights", "virtual_ranks"]
@@ -25,7 +24,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(attach, name)
     if name == "share_weights":
-        from ssfx.runtime.shared_weights import share_weights
+        from ssfx.runtime.virtual_ranks import share_weights
 
         return share_weights
     if name == "virtual_ranks":

@@ -34,7 +34,7 @@ class Answer:
     most: float
     break_even: BreakEven | None
     unproven: tuple[Entry, ...]
-    """Schemes that are faster than tuned dense by their times, of unknown quality or with times that nobody checked."""
+    """Schemes that are faster than tuned dense by their times, of unknown quality or with unvalidated times."""
     faster: tuple[Entry, ...]
     unclear: tuple[Entry, ...]
     slower: tuple[Entry, ...]

@@ -23,7 +23,7 @@ from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory, sh
 def selection_of(case: Case, achieved_density: float | None, build_up: float | None) -> SelectionStats:
     """Return what real gradients make of the compressor of `case`, where it is known; see SelectionStats.
 
-    `achieved_density`: the fraction of elements that it really keeps, of which there is none where it is asked for no
+    `achieved_density`: the fraction of elements that it really keeps, none where it is asked for no
     density. ConfigError for more build-up than there are ranks.
     """
     if build_up is not None and build_up > case.world_size:

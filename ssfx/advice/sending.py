@@ -25,7 +25,7 @@ DENSE = "dense sums"
 SUMS = ("all_reduce", "hierarchical_all_reduce", "block_all_reduce", "row_sparse")
 _SUMMED = {"fp16": "16-bit sums", "bf16": "16-bit sums", "acpsgd": "low-rank sums", "powersgd": "low-rank sums"}
 USUAL = (None, "none", "residual")
-"""Memories that a scheme has where nobody asks for another."""
+"""Memories that a scheme has by default."""
 LIMIT = MORE_STEPS["normal"]
 """How many more steps than dense training, as a share, the worst recorded run of a method of an answer may need."""
 

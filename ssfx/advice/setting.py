@@ -28,7 +28,7 @@ from ssfx.simulator import Simulated, simulate
 from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory, sharded_memory
 
 TUNED = ("ddp", "hierarchical", "omnireduce", "ssgd", "wfbp")
-"""The schemes of which tuned dense is the best. Parallax is left out: its times rest on assumed gradients."""
+"""Tuned dense is the best of these. Parallax is left out: its times rest on assumed gradients."""
 
 BUCKET_CAPS_MIB = (5, 25, 100)
 """What the bucket cap of DDP and of hierarchical DDP is tuned over; 25 is torch's default."""

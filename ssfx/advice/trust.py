@@ -17,7 +17,7 @@ GROUPS: dict[Kind, str] = {
 """Kind of a system's origin -> the validation group whose systems are of that kind, or most like it."""
 
 BORROWED: tuple[Kind, ...] = ("nominal", "fitted")
-"""Kinds of which no system was scored: all of the published group have published costs."""
+"""Kinds without a scored system: all of the published group have published costs."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ ORDER = (
 """The verbs of ssfx in the order one meets them; those of others come after."""
 OWN = {
     "plan": "ssfx.cli.plan:plan", "simulate": "ssfx.cli.simulate:simulate", "advise": "ssfx.cli.advise:advise",
-    "cluster": "ssfx.cli.cluster:cluster", "list": "ssfx.cli.listing:list_",
+    "list": "ssfx.cli.listing:list_",
 }  # fmt: skip
 """The verbs of the library; the others are entry points of the group VERBS."""
 VERBS = "ssfx.verbs"

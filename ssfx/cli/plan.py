@@ -8,9 +8,18 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
+from ssfx.cli.sharded_plan import show_sharded
 from ssfx.cli.terminal import print_table
+from ssfx.config.plans import plan_of, resolve_plan
 from ssfx.core.errors import ConfigError
 from ssfx.core.progress import doing
+from ssfx.perf_model.cautions import cautions
+from ssfx.perf_model.recorded_times import measured_on
+from ssfx.schemes.search.auto_why import why_lines
+from ssfx.simulator.pricing.degenerate import degenerated
+from ssfx.simulator.pricing.device_memory import device_memory
+from ssfx.simulator.pricing.message_sizes import plan_bytes, plan_traffic
+from ssfx.simulator.pricing.timeline import evaluate
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned
@@ -28,12 +37,8 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
 
     For example: ssfx plan model=bert_large cluster=64gpu scheme=auto density=0.01 --why
     """
-    from ssfx.config.plans import plan_of, resolve_plan
-
     planned = resolve_plan(overrides)
     if planned.sharding is not None:
-        from ssfx.cli.sharded_plan import show_sharded
-
         show_sharded(planned, as_json, why)
         return
     with doing(f"planning {planned.parts.scheme} for {planned.model} on {planned.cluster.world_size} ranks"):
@@ -45,13 +50,6 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     if as_json:
         click.echo(made.to_json())
         return
-
-    from ssfx.perf_model.cautions import cautions
-    from ssfx.perf_model.recorded_times import measured_on
-    from ssfx.simulator.pricing.degenerate import degenerated
-    from ssfx.simulator.pricing.device_memory import device_memory
-    from ssfx.simulator.pricing.message_sizes import plan_bytes, plan_traffic
-    from ssfx.simulator.pricing.timeline import evaluate
 
     parts = planned.parts
     sparse = (
@@ -103,8 +101,6 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
 
 def _explain(planned: Planned, made: Plan, profile: Profile, costs: Costs | str, as_json: bool) -> None:
     """Print why a plan of auto is what it is."""
-    from ssfx.schemes.search.auto_why import why_lines
-
     parts = planned.parts
     if parts.scheme != "auto" or isinstance(costs, str) or made.world_size == 1:
         raise ConfigError("--why explains plans of several ranks by scheme=auto; drop it, or choose scheme=auto")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ssfx.simulator.pricing.message_sizes import lane_bytes
+
 if TYPE_CHECKING:
     from ssfx.planning.plan import Lane, Plan
 
@@ -25,8 +27,6 @@ RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "payloa
 
 def lanes_of(made: Plan) -> Iterator[Sequence[str]]:
     """Yield the row of COLUMNS of every lane."""
-    from ssfx.simulator.pricing.message_sizes import lane_bytes
-
     for (bucket, position), lane in made.lanes():
         yield (
             str(bucket), str(position), lane.collective, str(len(lane.segments)), str(len(lane.tensors)),

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ssfx.advice.cases import over_shards
+from ssfx.advice.sharded_steps import Asked, plan_sharded, simulate_sharded
 from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
 from ssfx.cli.terminal import print_table
+from ssfx.config.plans import profile_of
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.mesh import mesh_on
+from ssfx.simulator.pricing.device_memory import sharded_memory
+from ssfx.simulator.pricing.shard_messages import gathered_bytes
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned
@@ -22,12 +29,6 @@ _ROWS = 8
 
 def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
     """Print the plans of a sharded model, what they send, the memory and the time of a step."""
-    from ssfx.advice.cases import over_shards
-    from ssfx.advice.sharded_steps import Asked, plan_sharded
-    from ssfx.config.plans import profile_of
-    from ssfx.core.errors import ConfigError
-    from ssfx.perf_model.mesh import mesh_on
-
     if why:
         raise ConfigError("--why explains plans of scheme=auto, which plans no sharded model; drop it")
     parts, sharding, profile = planned.parts, planned.sharding, profile_of(planned)
@@ -49,8 +50,6 @@ def show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
 
 
 def _show_gathers(planned: Planned, found: ShardedPlan) -> None:
-    from ssfx.simulator.pricing.shard_messages import gathered_bytes
-
     sizes = gathered_bytes(found)
     again = "again for backward" if found.sharding.reshard_after_forward else "once"
     by = found.sharding.gather_dtype if found.weights is None else planned.others.weights
@@ -69,9 +68,6 @@ def _show_plan(title: str, plan: Plan) -> None:
 
 
 def _show_time(planned: Planned, found: ShardedPlan, profile: Profile, mesh: Mesh) -> None:
-    from ssfx.advice.sharded_steps import simulate_sharded
-    from ssfx.simulator.pricing.device_memory import sharded_memory
-
     needed = sharded_memory(profile, found, planned.cluster.device, precision=planned.precision)
     if needed:
         click.secho(f"memory: {needed.text}", fg=None if needed.fits else "yellow")

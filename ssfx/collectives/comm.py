@@ -41,7 +41,7 @@ class Pending:
 class Notes(ABC):
     """Texts by key that every rank can write and read beside the exchanges."""
 
-    patience_s: float
+    timeout_s: float
     """How long a rank waits for another one's note."""
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Notes(ABC):
 
 
 def _see_nothing() -> None:
-    """Look nowhere: nobody said that ranks tell each other anything."""
+    """Do nothing: no liveness check was installed."""
 
 
 class Comm(ABC):
@@ -101,7 +101,7 @@ class Comm(ABC):
         return self
 
     def release(self) -> None:
-        """Look for nobody any more; nothing may be under way."""
+        """Stop checking for peers; nothing may be under way."""
         self.look = _see_nothing
 
     def all_reduce(self, tensor: torch.Tensor, *, op: str = "sum") -> Pending:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
+from ssfx.collectives.comm import Pending
 from ssfx.collectives.primitives import split_sizes
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import torch
@@ -59,8 +60,6 @@ class HierarchicalAllReduce(Collective):
 
     def start(self, message: torch.Tensor, comm: Comm) -> Pending:
         """Return when `message` is the sum; it waits for other ranks in between."""
-        from ssfx.collectives.comm import Pending
-
         size = node_size(self.options.ranks_per_node, comm.world_size)
         node, local = divmod(comm.rank, size)
         inside = range(node * size, (node + 1) * size)

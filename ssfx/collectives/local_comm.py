@@ -8,11 +8,10 @@ exchange means nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ssfx.collectives.comm import Comm, Notes, Pending
-from ssfx.collectives.ring_sum import ring_sum
 from ssfx.collectives.turns import Turns
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.lazy import torch
@@ -216,7 +215,7 @@ class LocalComm(Comm):
 class LocalNotes(Notes):
     """Notes in the World of a rank."""
 
-    patience_s = float("inf")  # who waits in vain is told by the turns
+    timeout_s = float("inf")  # the turns end a wait in vain
 
     def __init__(self, comm: LocalComm) -> None:
         self._comm, self._notes = comm, comm.world.notes
@@ -243,3 +242,37 @@ class LocalNotes(Notes):
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().view(-1).view(torch.uint8)
+
+
+MAX_SEGMENT_BYTES = 1 << 20
+"""Longest piece that gloo sends at once."""
+
+
+def chunk_numel(numel: int, item_bytes: int, ranks: int) -> int:
+    """Return the elements of a chunk; the last chunks may be shorter, or empty."""
+    total_bytes = numel * item_bytes
+    longest_bytes = MAX_SEGMENT_BYTES // item_bytes * item_bytes
+    segments = _up(max(-(-total_bytes // longest_bytes), 2 * ranks), ranks)
+    segment_bytes = _up(-(-total_bytes // segments), item_bytes)
+    return segments // ranks * segment_bytes // item_bytes
+
+
+def ring_sum(tensors: Sequence[torch.Tensor], op: str = "sum") -> torch.Tensor:
+    """Return the sum, or the maximum, over flat tensors by rank; they must be on one device and are not changed."""
+    ranks, total = len(tensors), torch.empty_like(tensors[0])
+    size = chunk_numel(total.numel(), total.element_size(), ranks)
+    for chunk, out in enumerate(total.split(size) if size else ()):
+        lo, hi = chunk * size, chunk * size + out.numel()
+        first, *others = (tensors[(chunk - step) % ranks][lo:hi] for step in range(1, ranks + 1))
+        out.copy_(first)
+        for other in others:
+            if op == "max":
+                # As std::max(own, what came): what came only where it is larger, so that a NaN of its own stays.
+                torch.where(other < out, out, other, out=out)
+            else:
+                torch.add(other, out, out=out)
+    return total
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -148,7 +148,7 @@ class OkTopkOptions:
 
 @collectives.register(OkTopkOptions())
 class OkTopk(Reducer):
-    """About the k largest sums of what ranks selected, for some 4 k words per rank whatever the world size (D-32).
+    """About the k largest sums of what ranks selected, for some 4 k words per rank at any world size (D-32).
 
     The steps that periods count are exchanges that were kept. Thresholds gone stale are evaluated in the next step.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.collectives.primitives import Traffic
+from ssfx.collectives.reducer import Reduced
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -49,7 +50,5 @@ def gather_padded(comm: Comm, part: torch.Tensor, counts: list[int]) -> list[tor
 
 def poisoned(vector: torch.Tensor, traffic: Traffic) -> Reduced:
     """Return the result that makes every rank undo the step."""
-    from ssfx.collectives.reducer import Reduced
-
     nothing = torch.zeros(1, dtype=torch.int64, device=vector.device)
     return Reduced(torch.full((1,), float("nan"), dtype=torch.float32, device=vector.device), nothing, 0, traffic)

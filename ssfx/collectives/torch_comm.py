@@ -102,7 +102,7 @@ class StoreNotes(Notes):
 
         store: Any = distributed_c10d._get_default_store()
         self._store = store
-        self.patience_s = float(store.timeout.total_seconds())
+        self.timeout_s = float(store.timeout.total_seconds())
 
     def write(self, key: str, text: str) -> None:
         """Every rank can read `text` from now on."""
@@ -158,7 +158,7 @@ class TorchComm(Comm):
         return StoreNotes()
 
     def release(self) -> None:
-        """Give a group of its own back for the next Comm, and look for nobody any more; nothing may be under way."""
+        """Give a group of its own back for the next Comm, and stop checking for peers; nothing may be under way."""
         super().release()
         if self._own is not None:
             self._own.free = True

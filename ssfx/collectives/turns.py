@@ -105,7 +105,7 @@ class Turns:
         """Return once `done()`; others have their turns meanwhile.
 
         `look` is called where none of them can go on, and may raise; `why` says what this rank waits for, in the
-        RunError that ends a wait that nobody can end.
+        RunError that ends a wait that cannot end otherwise.
         """
         while not done():
             self._hand_over(rank, done)

@@ -124,7 +124,7 @@ class Compressor(ABC):
         return self.layout(sum(math.prod(shape) for shape in shapes), density)
 
     def cost(self) -> Cost | None:
-        """Return what a call issues and moves, for times on a device that is not here; None where nobody knows.
+        """Return what a call issues and moves, for times on a device that is not here; None where it is unknown.
 
         The compressors of this package have counted ones, and so need no answer.
         """

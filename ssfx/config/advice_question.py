@@ -62,7 +62,7 @@ def split_steps(words: Iterable[str]) -> tuple[tuple[str, ...], int | None]:
 def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Setting:
     """Return the setting that `words` ask about; ConfigError for a sweep or a key that no advice depends on.
 
-    With a `profile` it is that one's model at its batch size, whatever the words say of those, and in its precision.
+    With a `profile` it is that one's model at its batch size, which override the words, and in its precision.
     """
     words, train_steps = split_steps(list(words))
     words, iteration_ms = split_words(words)

@@ -60,7 +60,7 @@ def completed(points: Sequence[Point]) -> tuple[list[Point], tuple[str, ...], tu
 
 
 def _baselines(points: Iterable[Point]) -> tuple[str, ...]:
-    """Return the dense schemes of points of which some are sparse."""
+    """Return the dense schemes of points that have sparse ones, too."""
     names = list(dict.fromkeys(point["scheme"] for point in points))
     dense = tuple(name for name in names if schemes[name].dense)
     return dense if len(dense) < len(names) else ()

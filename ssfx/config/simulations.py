@@ -1,4 +1,4 @@
-"""From the words of `ssfx simulate` to the steps it computes: any model on any cluster, whatever data it would need."""
+"""From the words of `ssfx simulate` to the steps it computes: any model on any cluster, without its data."""
 
 from __future__ import annotations
 

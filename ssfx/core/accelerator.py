@@ -118,7 +118,7 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def forget_peak(device: torch.device) -> None:
-    """What nobody uses goes back to the device that is no CPU; its peak of allocated bytes is what is in use now."""
+    """Unused memory goes back to a device that is not the CPU; its peak of allocated bytes is what is in use now."""
     _module(device).empty_cache()
     _module(device).reset_peak_memory_stats(device)
 

@@ -34,7 +34,7 @@ def own_cores() -> list[int]:
 def share_cores(rank: int, ranks: int) -> None:
     """This thread, and every one it starts from now on, stays on the part of the cores that belongs to `rank`.
 
-    All `ranks` are on this machine. Left alone, threads move to whatever core is free when they wake up, and which rank
+    All `ranks` are on this machine. Left alone, threads move to any core that is free when they wake up, and which rank
     is alone on a core, and which is last, changes from step to step. Nothing changes where the parts would not be
     equally large for more ranks than cores, nor on a system that has no such thing.
     """

@@ -64,7 +64,7 @@ WEIGHTS_VARIABLE = "SSFX_MODEL_PATH"
 
 
 def data_root() -> Path | None:
-    """Directory of the user's data sets: $SSFX_DATA, which data.root=DIR sets; None when nobody named one."""
+    """Directory of the user's data sets: $SSFX_DATA, which data.root=DIR sets; None when it is not set."""
     named = os.environ.get(DATA_VARIABLE)
     return Path(named).expanduser().resolve() if named else None
 

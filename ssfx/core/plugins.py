@@ -3,7 +3,7 @@
 Modules that register schemes, compressors, data sets, ... when they are imported are the entry points "ssfx.plugins" of
 installed packages, and $SSFX_PLUGINS, a list like PATH of modules or .py files, which `--plugin` adds to and every
 process of a run inherits. Commands ("ssfx.verbs"), registries ("ssfx.registries") and functions ("ssfx.hooks") of the
-harness and of the papers are entry points of ssfx itself: the library imports neither.
+harness and of the papers are entry points of ssfx itself, and so is what attaches to sharded models ("ssfx.attach").
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _OURS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What is asked for besides nodes; None or nothing: whatever Slurm, or its SBATCH_ variables, say."""
+    """What is asked for besides nodes; None or nothing: Slurm's defaults, or its SBATCH_ variables."""
 
     throttle: int | None = None
     """Array tasks that may run at the same time."""

@@ -26,7 +26,7 @@ PCIE_EFFICIENCY = 0.8
 PYTHON_S = 1e-5
 """A short Python function on the training thread: a hook, or the call that issues an exchange."""
 CASTS = ("fp16", "bf16")
-"""Compressors that only change the type of values: one kernel, whatever a sparsifier's call takes."""
+"""Compressors that only change the type of values: one kernel, unlike a sparsifier's call."""
 PRINTED = ("published", "fitted")
 """Calibrations of the authors' codes, which call a compressor for every tensor."""
 WAIT_S = 2e-5

@@ -193,7 +193,7 @@ class Cluster:
         return {**formulas, **self._tabled(formulas).curves} if self.tables else formulas
 
     def formulas(self) -> dict[str, Curve]:
-        """Return the curves that follow from links, whatever tables say; see `hierarchy_exchange`.
+        """Return the curves that follow from links, ignoring tables; see `hierarchy_exchange`.
 
         With a measured bus bandwidth the links are as fast as gives it, with a measured small all-reduce as prompt.
         """

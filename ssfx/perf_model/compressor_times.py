@@ -108,7 +108,7 @@ def measured_codecs(nominal: Mapping[str, CompressorTimes]) -> dict[str, Compres
 
 
 def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_size: int) -> dict[str, CompressorTimes]:
-    """Return `nominal` with what `paper` prints in place: curves, and seconds of a call whatever its size.
+    """Return `nominal` with what `paper` prints in place: curves, and seconds of a call of any size.
 
     What is not printed stays nominal; every origin says what is which.
     """

@@ -200,7 +200,7 @@ def tabled(tables: Iterable[ExchangeTable], ranks: int, ranks_per_node: int, for
     Messages between pairs are those of sendrecv only where each node has one rank or all ranks are in one: elsewhere
     ranks of a node share its cards. What was not measured follows the all-reduces: it takes what an all-reduce took
     that lasts as long by `formulas`, so that a size at which the library is slow is slow for all of them. Inside nodes
-    are other links, of which all-reduces over several nodes tell nothing.
+    are other links, about which all-reduces over several nodes say nothing.
     """
     here = {one.collective: one for one in tables if (one.ranks, one.ranks_per_node) == (ranks, ranks_per_node)}
     whole_names = ("all_reduce", "all_gather", "reduce_scatter")
@@ -230,7 +230,7 @@ def tabled(tables: Iterable[ExchangeTable], ranks: int, ranks_per_node: int, for
 
 
 def _following(formula: Curve, table: ExchangeTable, all_reduce: Curve) -> Curve | None:
-    """Return the curve of a primitive of which only the formula is known; None for one that no size makes longer.
+    """Return the curve of a primitive with a formula alone; None for one that no size makes longer.
 
     `formula` is a line. Each size of the table gives a point: the bytes that last as long by the formula.
     """

@@ -68,7 +68,7 @@ class MeasuredKernels:
 
 @dataclass(frozen=True)
 class MeasuredTraining:
-    """Iterations of a training on one rank, which exchanges with nobody but itself."""
+    """Iterations of a training on one rank, which exchanges only with itself."""
 
     model: str
     scheme: str

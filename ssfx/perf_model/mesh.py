@@ -63,7 +63,7 @@ def shards_of(cluster: Cluster, kind: str, shards: int | None) -> int:
 
 
 def _nearest(cluster: Cluster, shards: int | None) -> int:
-    """Return the number of shards nearest to `shards` of which several replicas fill the ranks; 0 where none do."""
+    """Return the number of shards nearest to `shards` such that several replicas fill the ranks; 0 where none do."""
     world, node = cluster.world_size, cluster.devices_per_node
     able = [n for n in range(2, world) if world % n == 0 and (node % n == 0 or n % node == 0)]
     return min(able, key=lambda n: (abs(n - (shards or node)), n), default=0)

@@ -329,7 +329,7 @@ class TraceDevice:
 def _with_launches(every: Sequence[Event], launched: Mapping[object, float]) -> list[tuple[float, Event]]:
     """Return what a device did, with when it was launched; what a stream did first, before the trace began.
 
-    A host runs ahead of its device, so that a trace begins with work of which it has no launch.
+    A host runs ahead of its device, so that a trace begins with work without a launch.
     """
     found, begun = list[tuple[float, Event]](), set[tuple[object, object]]()
     for event in every:

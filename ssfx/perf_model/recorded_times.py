@@ -60,7 +60,7 @@ def shipped_dir() -> Path:
 def recorded_system(name: str, world_size: int, shipped: bool = False) -> TimingModel | None:
     """Return what was measured of cluster `name` with so many ranks: on this machine, else what is shipped, else None.
 
-    Both parts come from one place; `shipped`: from the package, whatever was measured here. Without a file of
+    Both parts come from one place; `shipped`: from the package, ignoring what was measured here. Without a file of
     compressors there, the model has no times for any, and asking it for one is a ConfigError that names the command
     which measures it.
     """
@@ -78,8 +78,8 @@ def recorded_profile(
 ) -> Profile | None:  # fmt: skip
     """Return what `ssfx profile model=...` measured with so many ranks at once: here, else shipped, else None.
 
-    `shipped`: from the package, whatever was measured here. A profile of another batch size or optimizer than these
-    (None: any) is passed over; what a file holds counts, not its name.
+    `shipped`: from the package, ignoring what was measured here. A profile of another batch size or optimizer than
+    these (None: any) is passed over; what a file holds counts, not its name.
     """
     for folder in _folders(shipped):
         stem = f"{_stem(model)}-{device}-x{ranks}"

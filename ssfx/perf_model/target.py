@@ -43,7 +43,7 @@ class Target:
 
 
 def target_of(case: Case) -> Target:
-    """Return the target of `case`, whatever calibration it names; ConfigError when something was never calibrated."""
+    """Return the target of `case`, with any calibration; ConfigError when something was never calibrated."""
     return target_at(
         case.cluster, case.world_size, case.device, case.model, case.batch_size, case.optimizer, case.precision
     )

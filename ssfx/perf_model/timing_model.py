@@ -181,5 +181,5 @@ def costs_of(costs: Costs, compressor: str | None, density: float | None) -> Cos
 
 
 def _stretched(curve: Curve, units: float) -> Curve:
-    """Return the curve over sizes of which each stands for `units` units of the given one."""
+    """Return the curve over sizes that each stand for `units` units of the given one."""
     return Curve(tuple(size / units for size in curve.sizes), curve.seconds, curve.unbounded)

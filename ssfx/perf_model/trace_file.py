@@ -92,7 +92,7 @@ def _check_accelerator(events: Sequence[Event], distributed: Mapping[str, Any], 
     others = (match["kind"] for kind in sorted(kinds) if (match := _HOST_OF.fullmatch(kind)))
     if other := next((kind for kind in others if kind not in _LAUNCHED_BY), None):
         raise ConfigError(
-            f"{path} was recorded on {other.upper()} devices, of which ssfx cannot read when they had computed; record "
+            f"{path} was recorded on {other.upper()} devices, where ssfx cannot read when they had computed; record "
             "one of GPUs (CUDA or ROCm) or of a CPU"
         )
     if "kernel" not in kinds and ("nccl" in str(distributed.get("backend", "")) or kinds & set(LAUNCHES)):

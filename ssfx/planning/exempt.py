@@ -1,4 +1,4 @@
-"""Tensors that travel as they are whatever the scheme: of a few kinds that are small and suffer most."""
+"""Tensors that every scheme sends uncompressed: of a few kinds that are small and suffer most."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Profile:
         return sum(self.ready_gap_s)
 
     def alone_s(self, accumulate: int = 1) -> float:
-        """Return a step of `accumulate` micro-batches on a device that has nobody to exchange gradients with."""
+        """Return a step of `accumulate` micro-batches on one device alone, without an exchange."""
         return accumulate * (self.forward_s + self.backward_s) + self.step_s + self.other_s
 
     @property

@@ -8,7 +8,7 @@ optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` remov
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,19 +16,22 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
+from ssfx.core.plugins import declared, provided
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.runtime.ddp_compat import check_arguments
+from ssfx.runtime.checks import check_arguments, check_group, check_held, check_module, unwrapped
 from ssfx.runtime.exempt import exempt_names
-from ssfx.runtime.guards import check_held, is_sharded, unwrapped
+from ssfx.runtime.lifetime import check_free
 from ssfx.runtime.online import parameter_names
-from ssfx.runtime.process_group import check_group
-from ssfx.runtime.setup import check_model, memory_of, model_device, notice_voting_zeros, scheme_options
+from ssfx.runtime.setup import memory_of, model_device, notice_voting_zeros, scheme_options
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
 
 if TYPE_CHECKING:
-    from ssfx.runtime.sharded.sync import ShardedSync
+    from ssfx.sharded.sync import ShardedSync
+
+EXTENSIONS = "ssfx.attach"
+"""Entry points by the name of a class that has wrapped a model: what attaches to such a model instead."""
 
 
 def attach(
@@ -68,19 +71,16 @@ def attach(
     """
     if comm is None:
         check_group(process_group)
-    if is_sharded(model):
+    if extension := _extension(model):
         if comm is not None:
             raise ConfigError("virtual ranks exchange gradients of whole models; train sharded ones by torchrun")
-        from ssfx.runtime.sharded.attach_sharded import (
-            attach_sharded,  # late: most programs never load torch's fully_shard
-        )
-
-        return attach_sharded(
+        return extension(
             model, optimizer, scheme=scheme, compressor=compressor, density=density, memory=memory, scaler=scaler,
             seed=seed, exempt=exempt_names(model, exempt), options=options, process_group=process_group, costs=costs,
             trace=trace, broadcast_buffers=broadcast_buffers,
         )  # fmt: skip
-    check_model(model)
+    check_module(model)
+    check_free(model)
     optimizers = unwrapped(optimizer)
     check_held(parameter_names(model), optimizers)
     entry = schemes[scheme]
@@ -108,6 +108,13 @@ def attach(
         exempt=exempt_names(model, exempt),
         broadcast_buffers=broadcast_buffers,
     )
+
+
+def _extension(model: object) -> Callable[..., ShardedSync] | None:
+    """Return what attaches to a model that a class of EXTENSIONS has wrapped, or a part of it; None without one."""
+    parts = model.modules() if isinstance(model, torch.nn.Module) else ()
+    kinds = {kind.__name__ for part in parts for kind in type(part).__mro__}
+    return next((provided(EXTENSIONS, name) for name in declared(EXTENSIONS) if name in kinds), None)
 
 
 def attach_whole(

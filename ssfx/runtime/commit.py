@@ -1,6 +1,6 @@
-"""Whether the averages of an exchange were used: then what it kept back is committed, else it is forgotten.
+"""Commit the residuals of an exchange when its averages were used, or discard them.
 
-What an exchange kept back counts unless there is evidence that its averages were not used. Evidence is, for a weight:
+The residuals of an exchange count unless there is evidence that its averages were not used. Evidence is, for a weight:
 its average is gone from `.grad`, or a script has set it to zeros, and the weight did not move since. An optimizer's
 step that torch announces settles the matter at once. A script that moves weights in a way of its own is seen by the
 weights: their version counts, or a few of their values, which are copied after every exchange. A move up the averaged
@@ -29,7 +29,7 @@ class Commit:
     """The memory of the latest exchange, until all its averages were used or thrown away.
 
     `open` names the parameters whose averages are still in `.grad` and were not stepped with; `discarded` counts
-    exchanges of which a script threw something away.
+    exchanges some of whose averages a script threw away.
     """
 
     def __init__(

@@ -310,7 +310,7 @@ class Exchange:
             momentum[where] = 0.0 if before is None else before.view(momentum.shape)[where]
 
     def commit(self, names: Collection[str]) -> None:
-        """Make what the last step kept back of `names` the committed memory; that of others stays as before it."""
+        """Commit the last step's residuals of `names`; those of others stay as before it."""
         for lane in self.lanes:
             lane.commit(names)
         for name in [name for name in self._momenta if name in names]:

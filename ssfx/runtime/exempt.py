@@ -1,4 +1,4 @@
-"""Parameters that travel as they are whatever the scheme, found in the modules of a model."""
+"""Parameters that every scheme sends uncompressed, found in the modules of a model."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Room:
 
 
 class Carried:
-    """What tensors kept back under an earlier plan that are sent whole now: it is sent with them, once (D-20)."""
+    """Residuals from an earlier plan, for tensors that are now sent dense; added once (D-20)."""
 
     def __init__(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
         self._store, self._kept = store, dict[str, torch.Tensor]()

@@ -113,7 +113,7 @@ class Peers:
             raise ConfigError(f"the states that ranks load do not go together: {text}; {_LOAD_ADVICE}")
 
     def _wait_for(self, key: str, rank: int) -> dict[str, Any]:
-        end = time.monotonic() + self._notes.patience_s
+        end = time.monotonic() + self._notes.timeout_s
         while (note := self._read(key)) is None:
             if (left := self._note_of(rank)) is not None:
                 raise RunError(f"rank {rank} {left['why']}, and rank {self._comm.rank} loads a state; {_LOAD_ADVICE}")
@@ -139,5 +139,5 @@ def _at_exit() -> None:
             continue
         try:
             peers.close(why)
-        except Exception:  # the store may have gone first, and then nobody reads the note
+        except Exception:  # the store may have gone first, and then the note is never read
             continue

@@ -1,4 +1,4 @@
-"""Which weights are exchanged: every one that any rank trains, as torch DDP does, whatever optimizer holds it.
+"""Which weights are exchanged: every one that any rank trains, as torch DDP does, regardless of its optimizer.
 
 A rank sees at the start of an exchange whether what it trains has changed: weights were frozen, thawed, added or
 replaced, gradients have another dtype, or there was no backward pass. The other ranks must know in this very step. A
@@ -125,7 +125,7 @@ class Members:
         return bool(comm.all_reduce(flag, op="max").wait())
 
     def agree(self, comm: Comm) -> Agreed:
-        """Return what all ranks train, once they have told each other; they call it together.
+        """Return what all ranks train, once they have exchanged their lists; they call it together.
 
         ConfigError on all of them where a weight is trained that a rank does not have, or has in another shape or
         dtype.

@@ -21,7 +21,7 @@ from ssfx.core.errors import ConfigError, RunError, SsfxError
 from ssfx.core.origin import Origin
 from ssfx.planning.plan import ITEM_BYTES, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.runtime.uncopied_hooks import timing_hook
+from ssfx.runtime.hooks import timing_hook
 
 NEVER = float("inf")
 
@@ -167,7 +167,7 @@ def agree(comm: Comm, make: Callable[[], Any]) -> Any:
     if comm.rank == 0:
         try:
             text = json.dumps({"value": make()})
-        except Exception as error:  # whatever it is, the other ranks are waiting for an answer
+        except Exception as error:  # any error: the other ranks are waiting for an answer
             failure = error
             kind = "ConfigError" if isinstance(error, ConfigError) else "RunError"
             reason = (

@@ -1,4 +1,4 @@
-"""Which optimizers step what is exchanged, and whether they move parameters that nobody exchanges.
+"""Which optimizers step what is exchanged, and whether they move parameters that are not exchanged.
 
 A parameter of the loss (ArcFace, a learned temperature) that the optimizer holds and no attached model has would drift
 apart between ranks. And an optimizer that is made after `attach` holds the model's parameters without its hooks.
@@ -60,7 +60,7 @@ class OptimizerHooks:
         return tuple(optimizer for made in self._known if (optimizer := made()) is not None)
 
     def begins(self, optimizer: torch.optim.Optimizer) -> None:
-        """Note that a step begins; ConfigError if it would move a parameter that nobody exchanges."""
+        """Note that a step begins; ConfigError if it would move a parameter that is not exchanged."""
         if self._stepping is not None and optimizer is not self._stepping:
             return
         sizes = [len(group["params"]) for group in optimizer.param_groups]

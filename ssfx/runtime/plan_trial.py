@@ -1,4 +1,4 @@
-"""Choosing among plans by training with them: whatever was predicted, the one is kept that is the fastest here."""
+"""Time each candidate plan in training and keep the fastest."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.runtime.hooks import timing_hook
 from ssfx.runtime.store import Store
-from ssfx.runtime.uncopied_hooks import timing_hook
 from ssfx.schemes.online_planning import PlanLimits
 
 _log = logging.getLogger("ssfx")
@@ -58,7 +58,7 @@ class PlanWatch:
         self.given = given
         """The options to plan with: those given, gentler where a budget was exceeded."""
         self.error: float | None = None
-        """What was kept back over what there was, by norm, in the step that was measured last."""
+        """The residual's norm over the norm of what there was to send, in the step that was measured last."""
         self.replans: list[str] = []
         """Why plans were made anew."""
         self._usual_s: float | None = None
@@ -73,7 +73,7 @@ class PlanWatch:
     def end_step(self, seconds: float, kept_back: tuple[float, float]) -> str:
         """Close a step that took so long here; return why a new plan is due, "" if none is.
 
-        `kept_back`: of this rank the squared norms of what was kept back and of what there was, when last measured.
+        `kept_back`: of this rank the squared norms of the residual and of what there was to send, when last measured.
         """
         if not self.limits.time_change and self.limits.error is None:
             return ""
@@ -97,7 +97,7 @@ class PlanWatch:
         if limit is not None and error is not None and error > limit:
             self.given = self.limits.gentler(self.given, error)
             self.limits = self._limits_of(self.given)
-            return f"{error:.3g} of the gradient's norm was kept back, at most {limit:.3g} is allowed"
+            return f"{error:.3g} of the gradient's norm became residual, at most {limit:.3g} is allowed"
         usual_s, self._usual_s = self._usual_s, self._usual_s or mean_s
         before = self._deviated
         self._deviated = bool(usual_s and time_change) and abs(mean_s / self._usual_s - 1) > time_change
@@ -123,8 +123,8 @@ class KeptBack:
     """Measures one step in `every`: gradients with what was kept before, and what is kept after. Of this rank alone.
 
     `buffer`: the name of the memory's residual. `kept_squares` returns the squared norm of what the last step
-    left in it. `share` is what the last measured step kept back, None before one was measured, and where there was
-    nothing to send.
+    left in it. `share` is the residual's share in the last measured step, None before one was measured, and
+    where there was nothing to send.
     """
 
     def __init__(self, store: Store, buffer: str, every: int, kept_squares: Callable[[str], float]) -> None:
@@ -141,7 +141,7 @@ class KeptBack:
 
     @property
     def share(self) -> float | None:
-        """The norm of what was kept back over that of what there was."""
+        """The residual's norm over that of what there was to send."""
         kept, whole = self.squares
         return (kept / whole) ** 0.5 if whole else None
 

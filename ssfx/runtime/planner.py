@@ -30,7 +30,7 @@ from ssfx.schemes.make_plan import check_memory, make_plan, make_plans
 from ssfx.schemes.online_planning import OnlinePlanning, PlanLimits
 
 MEASURED_EVERY = 20
-"""What error feedback keeps back is measured in one step of so many, where a scheme does not say in which."""
+"""The residual is measured in one step of so many, where a scheme does not say in which."""
 
 _log = logging.getLogger("ssfx")
 
@@ -50,7 +50,7 @@ class Planner:
         self.observer: Observer | None = None
         """Records gradients as they arrive while a scheme observes them."""
         self.kept_back: KeptBack | None = None
-        """Measures what error feedback keeps back, where there is any."""
+        """Measures the residual, where error feedback keeps one."""
         self.tuner: Tuner | None = None
         self.watch: PlanWatch | None = None
         self._comm, self._model, self._scheme, self._given, self._memory = comm, model, scheme, given, memory
@@ -253,7 +253,7 @@ class Planner:
 
 
 def _of_model(profile: Profile, base: Profile) -> Profile:
-    """Return `profile`; ConfigError unless it has the tensors of `base`, in whatever order."""
+    """Return `profile`; ConfigError unless it has the tensors of `base`, in any order."""
     mine, given = ({(spec.name, spec.shape) for spec in one.tensors} for one in (base, profile))
     if mine != given:
         name, shape = min(mine ^ given)

@@ -1,4 +1,4 @@
-"""The exchange queue: lanes are issued strictly in plan order, on every rank alike, whatever order they get ready in.
+"""The exchange queue: lanes are issued strictly in plan order, on every rank alike, in any order of readiness.
 
 A process group pairs operations of different ranks by the order in which they are issued, so order is everything. A
 lane whose exchange is a single asynchronous operation is issued by the thread that makes it ready, which saves a change

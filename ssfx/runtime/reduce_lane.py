@@ -84,7 +84,7 @@ class ReduceLane(PackedLane):
         if self._reduced is None:
             return 0
         indices = self._reduced.indices
-        if indices is None:  # a sum that travelled dense may still be zero where nobody selected anything
+        if indices is None:  # a sum that travelled dense may still be zero where no rank selected anything
             indices = self._reduced.values.nonzero().view(-1)
         hit = torch.bucketize(indices.cpu(), self._ends, right=True).unique()
         return self._filled - len(hit)

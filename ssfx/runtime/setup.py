@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -16,13 +15,11 @@ from ssfx.compressors.blank import blank_batch, run
 from ssfx.compressors.memories import Memory, memories
 from ssfx.compressors.memories.base import check_chosen_memory, check_pair
 from ssfx.core.errors import ConfigError
-from ssfx.runtime.guards import Optimizers, check_module
+from ssfx.runtime.checks import Optimizers
 from ssfx.schemes import Scheme
 
 _log = logging.getLogger("ssfx")
 _WARM_SHAPE = (8, 8)
-_attached: WeakKeyDictionary[torch.nn.Module, Callable[[], Iterable[torch.nn.Parameter]] | None] = WeakKeyDictionary()
-"""Models with an exchange, and what returns the parameters that it covers; None: all of the model's."""
 
 
 def model_device(model: torch.nn.Module) -> torch.device:
@@ -33,41 +30,6 @@ def model_device(model: torch.nn.Module) -> torch.device:
     if len(devices) > 1:
         raise ConfigError(f"parameters are on several devices ({', '.join(map(str, devices))}); put them on one")
     return devices.pop()
-
-
-def check_model(model: torch.nn.Module) -> None:
-    """Refuse what is no bare module, and weights that are exchanged already."""
-    check_module(model)
-    check_free(model)
-
-
-def check_free(model: torch.nn.Module) -> None:
-    """Raise ConfigError if an exchange is attached to `model`, or to another one that has a weight of it."""
-    if model in _attached:
-        raise ConfigError("this model has an exchange attached already; detach() that one first")
-    taken = {id(p) for p in attached_parameters()}
-    for name, p in model.named_parameters():
-        if p.requires_grad and id(p) in taken:
-            raise ConfigError(
-                f"parameter {name} is in another model that has an exchange attached, and would be averaged twice; "
-                "attach once, to a ModuleList of both models"
-            )
-
-
-def claim_model(model: torch.nn.Module, covered: Callable[[], Iterable[torch.nn.Parameter]] | None = None) -> None:
-    """Note that an exchange is attached to `model`, for all its parameters or those that `covered` returns."""
-    _attached[model] = covered
-
-
-def release_model(model: torch.nn.Module) -> None:
-    """Note that `model` is free again."""
-    _attached.pop(model, None)
-
-
-def attached_parameters() -> Iterator[torch.nn.Parameter]:
-    """Yield the parameters of all models to which an exchange is attached, as far as it covers them."""
-    for model, covered in list(_attached.items()):
-        yield from model.parameters() if covered is None else covered()
 
 
 def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:

@@ -124,7 +124,7 @@ class StepStats:
 
     @property
     def tensor_missing_rate(self) -> float | None:
-        """Tensors of which this rank sent nothing over all tensors; None if the payload does not tell."""
+        """The share of tensors with no sent element on this rank; None if the payload does not tell."""
         return self._read.missing if self._read else self._missing()
 
     @property

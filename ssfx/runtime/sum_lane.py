@@ -40,7 +40,7 @@ class DenseLane(LaneExecutor):
         self._carried.begin(going_on)
 
     def add(self, name: str, grad: torch.Tensor | None) -> None:
-        """Write grad / world size, plus what an earlier plan kept back, into the flat buffer."""
+        """Write grad / world size, plus residuals of an earlier plan, into the flat buffer."""
         view = self.views[name]
         if grad is None:
             view.zero_()
@@ -64,7 +64,7 @@ class DenseLane(LaneExecutor):
         return [self.flat]
 
     def commit(self, names: Collection[str]) -> None:
-        """Forget what an earlier plan kept back of `names`: it has been sent."""
+        """Forget an earlier plan's residuals of `names`: they have been sent."""
         self._carried.commit(names)
 
     def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:

@@ -44,15 +44,15 @@ class AutoOptions(SchemeOptions):
 
     quality: strict, normal or loose, methods whose worst recorded run needed at most 2, 5 or 10 % more steps than dense
     training, on networks of this family, optimizer and compression; dense, every element in 32 or 16 bits, which the
-    others allow too; null is normal. train_steps: the steps of that dense training,
-    over which a delay is spread; null is 10,000. density: the kept fraction of whatever
-    selects, with everything else allowed. error_budget: at most so much of a gradient's norm is kept back in a step.
-    compressor: this one or dense, nothing else. leave_out: one selection may cover several tensors, so that nothing is
-    sent of some. ranks_per_node: so many neighbours by rank share a node, and sums may be formed there first; 0: nodes
-    are not known. Commands put the cluster's number of devices in its place. profile_iters: dense iterations before the
-    plan, of which the first is not counted. trial_iters: with each plan that is worth trying so many steps are timed,
-    up to three times, before the fastest is kept; 0: the plan that is predicted to be fastest is. run_steps: the steps
-    of the run, of which the rest may be too short for a trial; 0: not known. Commands put their own in its place.
+    others allow too; null is normal. train_steps: the steps of that dense training, over which a delay is spread; null
+    is 10,000. density: the kept fraction of every selection, with all else allowed. error_budget: the largest residual
+    of a step over its gradient, by norm. compressor: this one or dense, nothing else. leave_out: one selection may
+    cover several tensors, so that nothing is sent of some. ranks_per_node: so many neighbours by rank share a node, and
+    sums may be formed there first; 0: nodes are not known. Commands put the cluster's number of devices in its place.
+    profile_iters: dense iterations before the plan, the first of which is not counted. trial_iters: with each plan that
+    is worth trying so many steps are timed, up to three times, before the fastest is kept; 0: the plan that is
+    predicted to be fastest is. run_steps: the steps of the run: its rest may be too short for a trial; 0: not known.
+    Commands put their own in its place.
     replan_above: when steps take longer or less long than at first by more than this share, a plan is made anew; 0:
     never. replan_after: of how many steps the median counts for that.
     """
@@ -77,7 +77,7 @@ class AutoOptions(SchemeOptions):
                 raise ValueError(f"{name} must be in (0, 1], got {value:g}")
         given = [name for name in ("quality", "density", "error_budget") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are budgets, of which there is one; drop {given[0]}")
+            raise ValueError(f"{' and '.join(given)} are budgets, and only one may be given; drop {given[0]}")
         if self.compressor is not None and given and given[0] != "density":
             raise ValueError(f"{given[0]} has no effect with compressor={self.compressor}; drop one of them")
         if self.train_steps is not None:
@@ -114,7 +114,7 @@ class AutoOptions(SchemeOptions):
         return found, any(kind.collective not in ("all_reduce", "all_gather") for kind in kinds)
 
     def gentler(self, given: dict[str, Any], error: float) -> dict[str, Any]:
-        """Return `given` with an error budget that is smaller by what `error`, kept back in a step, exceeded it."""
+        """Return `given` with an error budget that is smaller by what `error`, measured in a step, exceeded it."""
         assert self.error_budget is not None
         return {**given, "error_budget": LESS * self.error_budget**2 / error}
 

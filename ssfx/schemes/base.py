@@ -85,7 +85,7 @@ class Scheme:
     """A registered scheme.
 
     `fusion_unit` says what one compressor call handles: tensor, bucket, model, large tensor. `collectives` names all
-    that its plans may use, whatever the options. `compressors` says which it takes: "any", "additive" (and dense),
+    that its plans may use, with any options. `compressors` says which it takes: "any", "additive" (and dense),
     "selecting" (those whose density decides how much is sent) or the names of some. `offload`: its plans may place
     compression on the host. `profiled` schemes need ready times and costs that only a running
     model has: the runtime first trains a few iterations with a dense plan, then asks for the real one. `worth_trying`:
@@ -119,13 +119,13 @@ class Scheme:
         return self.options(given).online()
 
     def for_run(self, given: Mapping[str, Any], steps: int) -> dict[str, Any]:
-        """Return `given` with the steps of the run, where the scheme asks for them and nobody has said."""
+        """Return `given` with the steps of the run, where the scheme asks for them and they are not given."""
         if self._default("run_steps") is None:
             return dict(given)
         return {**given, "run_steps": given.get("run_steps", steps)}
 
     def for_nodes(self, given: Mapping[str, Any], devices: int) -> dict[str, Any]:
-        """Return `given` with the number of devices in a node, where the scheme asks for it and nobody has said."""
+        """Return `given` with the number of devices in a node, where the scheme asks for it and they are not given."""
         if self._default("ranks_per_node") != 0:
             return dict(given)
         return {**given, "ranks_per_node": given.get("ranks_per_node", devices)}
@@ -135,7 +135,7 @@ class Scheme:
 
     @property
     def compressor(self) -> str | None:
-        """The compressor that is used where nobody names one; None: no compressor, or the scheme chooses."""
+        """The compressor that is used where none is given; None: no compressor, or the scheme chooses."""
         usual: str | None = self._default("compressor")
         return usual
 

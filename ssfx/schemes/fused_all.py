@@ -1,4 +1,4 @@
-"""Fused: one message, of which a chosen share of the tensors is compressed jointly."""
+"""Fused: one message, in which a chosen share of the tensors is compressed jointly."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def plan_omnireduce(profile: Profile, costs: Costs, options: OmniReduceOptions) 
 def plan_signsgd(profile: Profile, costs: Costs, options: SignSGDSchemeOptions) -> Plan:
     """Return the plan with DDP's buckets; from 64 ranks on, gathered bits outweigh an all-reduce of gradients.
 
-    It votes all the same there, because an average would be another algorithm. One rank alone has nobody to vote with
+    It votes all the same there, because an average would be another algorithm. One rank alone has no other to vote with
     and keeps its gradient.
     """
     if build(options.compressor).name != "signsgd":

@@ -58,7 +58,7 @@ class OnlinePlanning:
     trial_steps: int = 0
     """Steps that are timed with each plan worth trying; 0: the plan that is predicted to be fastest is used."""
     run_steps: int = 0
-    """Steps of the whole run, of which the rest may be too short for a trial; 0: not known."""
+    """Steps of the whole run: its rest may be too short for a trial; 0: not known."""
     search: CutSearch | None = None
     """The search by timing that follows the first plan; None: there is none."""
     limits: PlanLimits | None = None

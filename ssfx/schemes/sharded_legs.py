@@ -1,7 +1,7 @@
 """Plans of the two sums of a sharded model: between shards, and between replicas of a shard.
 
 The runtime on models of `fully_shard` and the simulator plan here alike. A bucket holds tensors of one group, as its
-shards; sums over shards are one message of a group to every rank, whatever messages the scheme makes of it.
+shards; sums over shards are one message of a group to every rank, however the scheme divides it into messages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OVER_SHARDS = ("reduce_scatter", "all_to_all")
 GATHERS = ("all_gather", "all_gather")
 """What carries the one message of a group where all of it is dense, and where some is compressed."""
 _WHOLE = (Cast, FP8, Quantizer)
-"""Compressors that send every element, whatever the shapes of tensors."""
+"""Compressors that send every element of tensors of any shape."""
 
 Specs = tuple[TensorSpec, ...]
 

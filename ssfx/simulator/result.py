@@ -108,7 +108,7 @@ def simulate(
     """Return one step of `plan` in virtual time on `system`; `profile` lists the plan's tensors in the plan's order.
 
     Without `contention` exchanges take no computing power and run one at a time: what `evaluate` prices plans by.
-    `priced`: from an earlier step of the same plan on the same system with the same selection, whatever the profile.
+    `priced`: from an earlier step of the same plan on the same system with the same selection, for any profile.
 
     Raises ConfigError when the system has no times for a compressor or collective of the plan, ValueError when plan,
     profile and system do not belong together.

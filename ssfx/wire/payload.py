@@ -77,7 +77,7 @@ class Payload:
         )
 
     def poison(self) -> None:
-        """Every receiver now sees that this segment was not finite, whatever part of the payload is sent."""
+        """Every receiver now sees that this segment was not finite, whichever part of the payload is sent."""
         self.counts.fill_(self.values.numel())
         self.indices.zero_()
         self.codes.zero_()

@@ -12,8 +12,7 @@ from collectives import work_local
 from runtime.pool import Pool
 
 from ssfx.collectives.comm import Comm
-from ssfx.collectives.local_comm import World
-from ssfx.collectives.ring_sum import ring_sum
+from ssfx.collectives.local_comm import World, ring_sum
 from ssfx.core.errors import ConfigError, RunError
 
 

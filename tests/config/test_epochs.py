@@ -41,7 +41,7 @@ def test_steps_that_are_given_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "point", [{"workload": "digits_resnet"}, {"workload": "bert_base_squad", "dataset": "stdlib_spans"}]
+    "point", [{"workload": "digits_resnet"}, {"workload": "bert_base_squad", "dataset": "generated_questions"}]
 )
 def test_without_epochs_steps_must_be_given(point: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"set steps=\.\.\."):

@@ -12,8 +12,8 @@ from experiments.common.figures.drawing import check_all
 from experiments.common.pages import readme as docs
 from experiments.common.pages.conditions import algebra_block, compute, conditions_block
 from experiments.common.pages.edition import first_figure
-from experiments.common.pages.emulated import RECORD, emulated_block
 from experiments.common.pages.models import Published, analytic_block, models_block
+from experiments.common.pages.recorded_runs import RECORD, emulated_block
 from experiments.common.validation.ground_truth import load
 from ssfx.lab.workloads.base import models
 from ssfx.perf_model.roofline import analytic_profile

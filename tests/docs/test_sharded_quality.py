@@ -7,7 +7,7 @@ from math import exp
 
 from figures.synthetic import row
 
-from experiments.common.pages.sharded_quality import sharded_quality_block
+from experiments.common.pages.recorded_runs import sharded_quality_block
 
 
 def run(experiment, scheme, seed, perplexity, sent, **case):

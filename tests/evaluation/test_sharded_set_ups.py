@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.common.evaluation.set_ups import places
-from experiments.common.evaluation.sharded_set_ups import sharded_places, sharded_sentence
+from experiments.common.evaluation.set_ups import places, sharded_places, sharded_sentence
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.rows import Row
 from ssfx.lab.engines import engines

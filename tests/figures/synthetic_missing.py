@@ -9,7 +9,7 @@ from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
 
 DEGREES = (0, 20, 40, 60, 80, 100)
-MODELS = {"resnet152_digits": "digits", "bert_large_narrow": "stdlib_spans"}
+MODELS = {"resnet152_digits": "digits", "bert_large_narrow": "generated_questions"}
 UNFUSED = {"per_tensor": {}, "ssfusion_naive": {"profile_iters": 2}, "ssfusion_oi": {"profile_iters": 2}}
 
 

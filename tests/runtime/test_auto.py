@@ -46,7 +46,7 @@ def test_the_error_is_what_is_kept_back_over_what_there_was(pool: Pool) -> None:
     for allowed in (0.95, 0.3):
         for measured, by_hand, reasons, planned_with in pool.run(work.error, 2, allowed):
             assert measured == pytest.approx(by_hand, rel=1e-4)
-            assert (planned_with < allowed) == any("was kept back" in reason for reason in reasons)
+            assert (planned_with < allowed) == any("became residual" in reason for reason in reasons)
 
 
 class Alone:

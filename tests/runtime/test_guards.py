@@ -13,7 +13,7 @@ from runtime import work_guards as work
 from runtime.pool import Pool
 from runtime.work_attach import SPARSE
 
-from ssfx.runtime.process_group import several_ranks
+from ssfx.runtime.checks import several_ranks
 
 LR_SCALED = SPARSE | {"memory": "lr_scaled"}
 

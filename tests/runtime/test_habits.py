@@ -12,7 +12,7 @@ from runtime.pool import Pool
 from runtime.test_guards import said
 from runtime.work_attach import SPARSE
 
-from ssfx.runtime.ddp_compat import ARGUMENTS
+from ssfx.runtime.checks import ARGUMENTS
 from ssfx.schemes import schemes
 
 OPTIONS: dict[str, dict[str, Any]] = {

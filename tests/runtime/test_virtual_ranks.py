@@ -181,7 +181,7 @@ def test_the_example_of_the_page_works_as_printed() -> None:
 
 
 def test_sharded_models_need_real_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssfx.runtime.attach.is_sharded", lambda model: True)
+    monkeypatch.setattr("ssfx.runtime.attach._extension", lambda model: print)
     with pytest.raises(ConfigError, match="virtual ranks exchange gradients of whole models"):
         ssfx.virtual_ranks(lambda rank, comm: attached(comm), 2)
 

@@ -15,7 +15,7 @@ from ssfx.config.compose import compose
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster_file import cluster_of
-from ssfx.runtime.sharded import torch_fsdp
+from ssfx.sharded import torch_fsdp
 
 Options = dict[str, Any]
 TOPK: Options = {"scheme": "topk", "density": 0.05}

@@ -9,8 +9,8 @@ from systems.nccl_text import as_text
 from ssfx.core.component_file import component_file
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import data_dir
+from ssfx.lab.calibration.cluster_import import imported
 from ssfx.perf_model.cluster_file import cluster_of
-from ssfx.perf_model.cluster_import import imported
 from ssfx.perf_model.exchange_tables import ExchangeTable, tables_of
 
 SHIPPED = {name: tables_of(component_file("cluster", name)["exchanges"]) for name in ("snellius_h100", "polaris")}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.common.pages.measured_gpu import kernels_block, steps_block, trainings_block
+from experiments.common.pages.recorded_runs import kernels_block, steps_block, trainings_block
 from experiments.common.validation.goals import goals, published
 from experiments.common.validation.one_gpu import SHEET, one_gpu
 from ssfx.compressors import compressors

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.lab.workloads import datasets
+from ssfx.lab.workloads.catalog import generated_questions as generated
 from ssfx.lab.workloads.catalog.digits import Digits
-from ssfx.lab.workloads.catalog.stdlib_spans import QUESTION_BYTES, SEPARATOR
 from ssfx.lab.workloads.catalog.stdlib_text import StdlibText, StdlibTextOptions
 from ssfx.lab.workloads.stream import SampleStream
 
-SMALL_SPANS = "stdlib_spans(seq_len=80,max_bytes=400000,held_out_bytes=4096)"
 SMALL_TEXT = "stdlib_text(seq_len=16,max_bytes=400000,held_out_bytes=4096)"
 
 
@@ -121,34 +120,6 @@ def test_text_fingerprint_follows_content_and_options() -> None:
     assert first != StdlibText(StdlibTextOptions(16, 500000, 4096)).fingerprint()
 
 
-def test_an_answer_is_where_the_question_stands_in_its_context() -> None:
-    data = datasets.build(SMALL_SPANS)
-    tokens, spans = data.train_loader(0, 1, 50, 0)[0]
-    assert (tokens.shape, spans.shape) == ((50, 80), (50, 2))
-    assert tokens.dtype == spans.dtype == torch.int64
-    assert tokens[:, QUESTION_BYTES].tolist() == [SEPARATOR] * 50
-    assert (tokens == SEPARATOR).sum() == 50
-    for one, (first, last) in zip(tokens, spans.tolist(), strict=True):
-        assert QUESTION_BYTES < first <= last < 80
-        assert one[first : last + 1].tolist() == one[:QUESTION_BYTES].tolist()
-    assert len(spans[:, 0].unique()) > 25  # all over the context
-
-
-def test_questions_are_about_the_text_and_have_their_own_fingerprint() -> None:
-    spans, text = datasets.build(SMALL_SPANS), datasets.build(SMALL_SPANS.replace("spans", "text"))
-    tokens, _ = spans.train_loader(0, 1, 4, 0)[0]
-    for one in tokens[:, QUESTION_BYTES + 1 :]:
-        assert bytes(one.tolist()) in text._split[0]
-    assert spans.fingerprint() != text.fingerprint()
-    assert spans.fingerprint() != datasets.build(SMALL_SPANS.replace("80", "81")).fingerprint()
-
-
-def test_a_context_must_be_longer_than_its_question() -> None:
-    assert datasets.build("stdlib_spans(seq_len=34)").train_loader(0, 1, 2, 0)[0][1].shape == (2, 2)
-    with pytest.raises(ConfigError, match="seq_len must be above 33, got 33"):
-        datasets.build("stdlib_spans(seq_len=33)")
-
-
 def _library(root: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in files.items():
         path = root / name
@@ -217,8 +188,27 @@ def test_evaluation_of_known_predictors() -> None:
     assert model.training
 
 
+def _found(tokens: torch.Tensor) -> list[int]:
+    """Return the first and last place of the words of the kind that a question asks for."""
+    first = generated._FIRST_WORD + int(tokens[0]) // generated._ASKED * generated.WORDS_PER_KIND
+    places = ((first <= tokens) & (tokens < first + generated.WORDS_PER_KIND)).nonzero().flatten().tolist()
+    assert places == list(range(places[0], places[-1] + 1))
+    return [places[0], places[-1]]
+
+
+def test_an_answer_is_the_words_of_the_kind_that_a_question_asks_for() -> None:
+    data = datasets.build("generated_questions(seq_len=40,train_samples=64)")
+    tokens, spans = data.train_loader(0, 1, 50, 0)[0]
+    assert tokens.dtype == spans.dtype == torch.int64
+    assert [_found(one) for one in tokens] == spans.tolist()
+    assert len(spans[:, 0].unique()) > 15  # all over the context
+    assert data.fingerprint() != datasets.build("generated_questions(seq_len=41,train_samples=64)").fingerprint()
+    with pytest.raises(ConfigError, match="seq_len must be at least 21, got 20"):
+        datasets.build("generated_questions(seq_len=20)")
+
+
 class _Reader(torch.nn.Module):
-    """Finds a question in its context, or says that every answer starts at position 0."""
+    """Finds the answer of a question, or says that every answer is at position 0."""
 
     def __init__(self, able: bool) -> None:
         super().__init__()
@@ -228,13 +218,12 @@ class _Reader(torch.nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         scores = torch.zeros(len(tokens), 2, tokens.shape[1])
         for one, score in zip(tokens, scores, strict=True):
-            cut = one[QUESTION_BYTES + 1 :].unfold(0, QUESTION_BYTES, 1)
-            start = int((cut == one[:QUESTION_BYTES]).all(1).nonzero()[0]) + QUESTION_BYTES + 1 if self.able else 0
-            score[0, start] = score[1, start + QUESTION_BYTES - 1] = 1
+            first, last = _found(one) if self.able else (0, 0)
+            score[0, first] = score[1, last] = 1
         return scores + self.weight
 
 
 def test_evaluation_of_known_readers() -> None:
-    data = datasets.build(SMALL_SPANS)
-    assert 0.9 < data.evaluate(_Reader(able=True))["top1"] <= 1  # some excerpts, such as blanks, stand twice
-    assert data.evaluate(_Reader(able=False)) == {"top1": 0}
+    data = datasets.build("generated_questions(held_out_samples=64)")
+    assert data.evaluate(_Reader(able=True)) == {"exact_match": 1, "f1": 1}
+    assert data.evaluate(_Reader(able=False)) == {"exact_match": 0, "f1": 0}

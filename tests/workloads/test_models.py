@@ -135,7 +135,7 @@ def test_logits_have_the_shape_of_the_targets(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "dataset"), [("resnet152_digits", "digits"), ("bert_large_narrow", "stdlib_spans(seq_len=40)")]
+    ("name", "dataset"), [("resnet152_digits", "digits"), ("bert_large_narrow", "generated_questions(seq_len=40)")]
 )
 def test_every_tensor_of_a_deep_model_gets_a_gradient(name: str, dataset: str) -> None:
     inputs, targets = datasets.build(dataset).train_loader(0, 1, 2, 0)[0]
@@ -165,7 +165,7 @@ def test_registries_need_no_torch() -> None:
         "import sys\n"
         "from ssfx.lab.workloads import check_case, datasets, models\n"
         "assert len(models.names()) == 55\n"
-        "here = {'digits', 'generated_questions', 'stdlib_spans', 'stdlib_text', 'synthetic'}\n"
+        "here = {'digits', 'generated_questions', 'stdlib_text', 'synthetic'}\n"
         "assert {d.name for d in datasets if d.cls.here} == here\n"
         "assert all(m.summary and m.source for m in models)\n"
         "assert datasets.build('stdlib_text(seq_len=7)').seq_len == 7\n"

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from experiments.common.figures.discovery import chosen
+from experiments.common.figures.drawing import check_all, draw_all
 from ssfx.cli.completion import own_components
 from ssfx.core.errors import RunError
 from ssfx.core.paths import results_dir
+from ssfx.lab.results.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +43,6 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool
     of your own. What has not changed is not drawn again. Fails if a figure's rows cannot be used, or a named one has
     none.
     """
-    from experiments.common.figures.discovery import chosen
-    from experiments.common.figures.drawing import check_all, draw_all
-    from ssfx.lab.results.store import Store
-
     figures = chosen(names)
     rows, unreadable = Store(results_dir()).readable(lambda experiment: any(one.reads(experiment) for one in figures))
     folder = out or results_dir() / "figures"

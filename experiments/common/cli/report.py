@@ -6,8 +6,11 @@ from pathlib import Path
 
 import click
 
+from experiments.common.figures.drawing import draw_all
+from experiments.common.pages.report import write_report
 from ssfx.core.files import check_writable
 from ssfx.core.paths import results_dir
+from ssfx.lab.results.store import Store
 
 
 @click.command(short_help="Write every figure and every claim as one HTML page.")
@@ -20,10 +23,6 @@ def report(out: Path | None) -> None:
 
     The page needs no network: it can be mailed, or opened from a disk.
     """
-    from experiments.common.figures.drawing import draw_all
-    from experiments.common.pages.report import write_report
-    from ssfx.lab.results.store import Store
-
     rows, unreadable = Store(results_dir()).readable()
     folder = results_dir() / "figures"
     path = out or folder / "report.html"

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from experiments.common.claims.every_claim import headlines
+from experiments.common.claims.evidence import run_counts
+from experiments.common.claims.ledger import ledgers
+from experiments.common.claims.summary import COLUMNS, by_kind, by_paper, by_source, paper_says, papers, sentence, total
 from ssfx.cli.terminal import print_table
 from ssfx.core.errors import ConfigError, RunError, unknown
 from ssfx.core.paths import results_dir
+from ssfx.lab.cli.watch import watch
+from ssfx.lab.results.store import Store
 
 if TYPE_CHECKING:
     from experiments.common.claims.summary import Column
@@ -28,10 +34,7 @@ def status(paper: str | None, watched: bool, as_json: bool) -> None:
     if watched:
         _watch(alone=not (paper is not None or as_json))
         return
-    from experiments.common.claims.every_claim import headlines
-    from experiments.common.claims.summary import papers
     from experiments.common.figures.discovery import discover
-    from ssfx.lab.results.store import Store
 
     if paper is not None and paper not in papers():
         raise unknown("paper", paper, papers())
@@ -50,17 +53,12 @@ def status(paper: str | None, watched: bool, as_json: bool) -> None:
 
 
 def _watch(alone: bool) -> None:
-    from ssfx.lab.cli.watch import watch
-    from ssfx.lab.results.store import Store
-
     if not alone:
         raise ConfigError("--watch shows runs on a screen; drop it, or the other options")
     watch(Store(results_dir()))
 
 
 def _summary(verdicts: Mapping[str, Verdict]) -> None:
-    from experiments.common.claims.summary import COLUMNS, by_kind, by_paper, by_source, papers, sentence, total
-
     names = papers()
     found = total(verdicts)
     click.secho(f"{found.total()} claims of {len(names)} papers: {sentence(found)}", bold=True)
@@ -77,10 +75,6 @@ def _summary(verdicts: Mapping[str, Verdict]) -> None:
 
 def _plain(paper: str | None, verdicts: Mapping[str, Verdict], store: Store) -> None:
     """Print claims by paper and outcome and runs by experiment, or every claim of one paper."""
-    from experiments.common.claims.evidence import run_counts
-    from experiments.common.claims.ledger import ledgers
-    from experiments.common.claims.summary import COLUMNS, by_paper
-
     if paper is None:
         counted = {name: {one: counts[one] for one in COLUMNS} for name, counts in by_paper(verdicts).items()}
         runs = {name: dict(counts) for name, counts in run_counts(store).items()}
@@ -95,15 +89,10 @@ def _plain(paper: str | None, verdicts: Mapping[str, Verdict], store: Store) -> 
 
 
 def _line(name: str, counts: Counter[Column]) -> list[str]:
-    from experiments.common.claims.summary import COLUMNS
-
     return [name, str(counts.total()), *(str(counts[outcome]) for outcome in COLUMNS)]
 
 
 def _claims(paper: str, verdicts: Mapping[str, Verdict]) -> None:
-    from experiments.common.claims.ledger import ledgers
-    from experiments.common.claims.summary import paper_says
-
     lines = []
     for claim in (claim for ledger in ledgers() if ledger.paper == paper for claim in ledger.claims):
         one = verdicts[claim.id]
@@ -112,8 +101,6 @@ def _claims(paper: str, verdicts: Mapping[str, Verdict]) -> None:
 
 
 def _runs(store: Store, rows: int) -> None:
-    from experiments.common.claims.evidence import run_counts
-
     counted = run_counts(store)
     for experiment, count in counted.items():
         half = count["half"] + count["new"]

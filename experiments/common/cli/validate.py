@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from experiments.common.validation.exchanges import NAME as EXCHANGES
+from experiments.common.validation.goals import goals
+from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
+from experiments.common.validation.recorded import PARTS
 from ssfx.cli.terminal import print_table, say
 from ssfx.core.errors import ConfigError, unknown
 
@@ -32,7 +36,6 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
     papers print. exchanges: formulas of links, against public logs of nccl-tests. gpu: nominal times of steps and of
     compressors, against what one H200 took.
     """
-    from experiments.common.validation.goals import goals
     from experiments.common.validation.ground_truth import NAMES, load
 
     for name in groups:
@@ -61,9 +64,7 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
 
 def _summary(groups: Sequence[Group]) -> None:
     """Print the scores of recorded runs, those of each published group, and which goals are met."""
-    from experiments.common.validation.exchanges import NAME as EXCHANGES
     from experiments.common.validation.goals import goals, published
-    from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
 
     for group in groups:
         if beyond := group.beyond():
@@ -169,8 +170,6 @@ def _show(group: Group) -> None:
 
 def _show_parts(group: Group) -> None:
     """Print one line a run: simulated / actual milliseconds of every part."""
-    from experiments.common.validation.recorded import PARTS
-
     rows = [
         (one.panel, one.row.case.scheme, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in one.parts().values()))
         for one in group.comparisons

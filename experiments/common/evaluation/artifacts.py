@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.common.claims.ledger import claims_of
+from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.gaps import COMMAND, LONG
-from experiments.common.evaluation.judging import ON_ONE_CORE, complete, not_comparable
-from experiments.common.evaluation.pages import draw_claims
+from experiments.common.evaluation.judging import ON_ONE_CORE, complete, not_comparable, paper_value
 from experiments.common.evaluation.quality_curves import draw_curves
 from experiments.common.evaluation.quality_panels import Panel, draw_quality
 from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions
 from experiments.common.evaluation.step_plots import Bars, Lines, draw_panels, draw_parts
 from experiments.common.figures.figure import Drawing, Figure, Judging
-from experiments.common.figures.tables import COMPUTED
+from experiments.common.figures.tables import COMPUTED, draw_table
 from experiments.common.validation.published_steps import Prediction
 from ssfx.core.rows import Row
 
@@ -133,3 +132,25 @@ class Claims:
 
 CONFIGURED = Claims("From the configuration of ssfx (conf/); no run.")
 """The settings that a paper states, beside what conf/ has."""
+
+
+COLUMNS = {"what": "what the paper states", "paper": "paper", "here": "ssfx", "outcome": "outcome", "why": "why"}
+
+
+def draw_claims(
+    name: str, title: str, verdicts: Sequence[Verdict], out: Path, *, origin: str = COMPUTED, used: Sequence[Row] = ()
+) -> list[Path]:
+    """Write a table of the verdicts, one line a claim, and return the paths."""
+    lines = [
+        {
+            "what": claims_by_id()[one.claim].statement,
+            "paper": paper_value(claims_by_id()[one.claim]),
+            "here": one.ours,
+            "outcome": one.outcome,
+            "why": one.reason,
+            "claim": one.claim,
+        }
+        for one in verdicts
+    ]
+    shown = {key: heading for key, heading in COLUMNS.items() if any(line[key] for line in lines)}
+    return draw_table(name, title, shown, lines, out, origin=origin, used=used)

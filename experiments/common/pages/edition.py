@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isinf
 
-from experiments.common.evaluation.set_ups import CheckedPlace, corrected, counted, needed_gbps, on_the_map, places
-from experiments.common.evaluation.sharded_set_ups import sharded_sentence
+from experiments.common.evaluation.set_ups import (
+    CheckedPlace,
+    corrected,
+    counted,
+    needed_gbps,
+    on_the_map,
+    places,
+    sharded_sentence,
+)
 from experiments.common.pages.markdown import code, table
 from ssfx.core.rows import Row
 from ssfx.perf_model.devices import device

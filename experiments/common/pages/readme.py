@@ -10,14 +10,12 @@ from experiments.common.figures.drawing import MANIFEST, draw_all
 from experiments.common.pages.auto_page import auto_target_block, points_block, steps_block, why_block
 from experiments.common.pages.conditions import algebra_block, conditions_block
 from experiments.common.pages.edition import bandwidth_block, edition_block, first_figure
-from experiments.common.pages.emulated import emulated_block
 from experiments.common.pages.markdown import NOTE
-from experiments.common.pages.measured_gpu import kernels_block, trainings_block
-from experiments.common.pages.measured_gpu import steps_block as gpu_steps_block
 from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.options_page import options_page
+from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
+from experiments.common.pages.recorded_runs import steps_block as gpu_steps_block
 from experiments.common.pages.reproduction import reproduction_page
-from experiments.common.pages.sharded_quality import sharded_quality_block
 from experiments.common.pages.status_table import status_block
 from experiments.common.pages.step_law import step_law_block, time_to_target_block
 from experiments.common.validation.ground_truth import NAMES, load

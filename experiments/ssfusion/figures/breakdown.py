@@ -68,15 +68,22 @@ def _fig9_finding(rows: list[Row]) -> str:
     return f"64 GPUs over 8: {', '.join(parts)}" if parts else "not simulated on both 8 and 64 GPUs"
 
 
+def _setting(cell: Cell, row: Row) -> dict[str, Any]:
+    """Return the first columns of a table: where a row was simulated."""
+    return {
+        "model": cell.case.model,
+        "cluster": str(cell.case.cluster),
+        "world_size": cell.case.world_size,
+        "origin": cell.how,
+        "hardware": row.origin.hardware,
+    }
+
+
 def collective_lines(cell: Cell) -> list[dict[str, Any]]:
     """Return one line of the figure's table per collective."""
     return [
         {
-            "model": cell.case.model,
-            "cluster": str(cell.case.cluster),
-            "world_size": cell.case.world_size,
-            "origin": cell.how,
-            "hardware": row.origin.hardware,
+            **_setting(cell, row),
             "collective": COLLECTIVES[scheme][0],
             "message_bytes": cell.value(scheme, "contributed_bytes"),
             "comm_s": cell.value(scheme, "comm_s"),
@@ -179,11 +186,7 @@ def part_lines(cell: Cell) -> list[dict[str, Any]]:
     """Return one line of the figure's table per scheme: its parts in seconds, and what SSFusion saves of them."""
     return [
         {
-            "model": cell.case.model,
-            "cluster": str(cell.case.cluster),
-            "world_size": cell.case.world_size,
-            "origin": cell.how,
-            "hardware": row.origin.hardware,
+            **_setting(cell, row),
             "scheme": scheme,
             "iteration_s": cell.value(scheme, "iteration_s"),
             **{name: cell.value(scheme, name) for name in PARTS},

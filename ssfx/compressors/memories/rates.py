@@ -1,6 +1,6 @@
 """The learning rates that residuals are scaled for: a carried residual keeps the rate under which it was computed.
 
-The optimizer multiplies everything it gets by its present rate. So when that changes from r' to r, what was kept back
+The optimizer multiplies everything it gets by its present rate. So when that changes from r' to r, the residual
 is multiplied by r' / r, and moves the parameters as if it had been multiplied by r' at once. Source: D-15.
 """
 

@@ -127,7 +127,7 @@ def _check_statistics(sizes: Sizes, device: torch.device) -> int:
 
 
 def _filled(spec: str, memory: str, segments: Sequence[int], device: torch.device) -> Batch:
-    """Return a batch on a coarse grid of values: ties are common and every sum is exact, whatever its order."""
+    """Return a batch on a coarse grid of values: ties are common and every sum is exact in any order."""
     batch = blank_batch(build(spec), [[(n,)] for n in segments], _DENSITY, memories.build(memory), device)
     generator = torch.Generator().manual_seed(len(segments))
 

@@ -69,7 +69,7 @@ def main(request_file: str) -> None:
         found["overheads"] = asdict(overhead_times(comm))
     if rank == 0:
         (folder / "result.json").write_text(json.dumps(found))
-    comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()  # nobody leaves while a peer may still be reading
+    comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()  # no rank leaves while a peer may still be reading
     os._exit(0)  # an orderly end of torch takes seconds and nothing is left to be saved
 
 

@@ -2,8 +2,8 @@
 
 The time of a call is that of its thread's CPU, times how many ranks there are for each core: it counts waiting for
 memory, not waiting for a core that something else has. A call is made where backward makes it, between two layers, on
-gradients that were just written and on a memory that nobody touched for a step; decoding where nothing but decoding
-goes on, into memory that nobody touched either.
+gradients that were just written and on a memory that was not touched for a step; decoding where nothing but decoding
+goes on, into memory that was not touched either.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _call(
     batch = blank_batch(compressor, segments, density, memories.build("residual" if keeps else "none"), device)
     shapes = [shape for segment in segments for shape in segment]
     generator = torch.Generator(device).manual_seed(len(shapes))
-    # Heavy tails, as gradients have; what earlier steps kept back has none.
+    # Heavy tails, as gradients have; residuals of earlier steps have none.
     grads = [
         torch.randn(math.prod(shape), dtype=torch.float32, generator=generator, device=device).pow_(3)
         for shape in shapes

@@ -6,6 +6,10 @@ import click
 
 from ssfx.core.errors import unknown
 from ssfx.core.paths import results_dir
+from ssfx.lab.engines.sbatch import cancel as end
+from ssfx.lab.engines.sbatch import queued
+from ssfx.lab.engines.submission import submissions
+from ssfx.lab.results.store import Store
 
 
 @click.command(short_help="End an experiment's tasks in Slurm.")
@@ -15,11 +19,6 @@ def cancel(experiments: tuple[str, ...]) -> None:
 
     Rows of finished runs stay, and the same ssfx run submits the rest again.
     """
-    from ssfx.lab.engines.sbatch import cancel as end
-    from ssfx.lab.engines.sbatch import queued
-    from ssfx.lab.engines.submission import submissions
-    from ssfx.lab.results.store import Store
-
     found = submissions(Store(results_dir()))
     known = sorted({one.experiment for one in found})
     names = {name.removeprefix("experiment=") for name in experiments}

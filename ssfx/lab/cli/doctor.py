@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ssfx.cli.terminal import print_table, say
-from ssfx.core import machine
+from ssfx.core import accelerator, machine
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import check_writable, write_json
 from ssfx.core.paths import conf_dir, reference_dir, results_dir
 from ssfx.lab.engines import hosts, sbatch
 from ssfx.lab.results.store import reference_files
+from ssfx.perf_model.gpu_record import record_path
 
 if TYPE_CHECKING:
     from ssfx.perf_model.gpu_record import Part
@@ -224,9 +225,7 @@ def check_gpus_here(as_json: bool) -> None:
     """Check and measure the GPUs here and write the record; exit code 1 without a GPU, or where a part failed."""
     if not machine.gpus():
         raise RunError("ssfx doctor --gpu needs a GPU and nvidia-smi shows none here; ssfx doctor says what runs")
-    from ssfx.core import accelerator
     from ssfx.lab.calibration.gpu_check import check_gpus, sizes_on_gpu
-    from ssfx.perf_model.gpu_record import record_path
 
     gpus = accelerator.count("cuda")
     if not gpus:

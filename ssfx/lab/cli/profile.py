@@ -10,13 +10,24 @@ import click
 
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table, say
+from ssfx.compressors import compressors as registered
 from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.core.files import check_writable, write_json
-from ssfx.lab.cli.profile_network import check_kept, keep, network
-from ssfx.lab.config.calibrations import key_values
+from ssfx.core.user_code import is_own
+from ssfx.lab.calibration.calibrate_cluster import calibrate_compressors, calibrate_network
+from ssfx.lab.calibration.rank_traces import profile_of_traces
+from ssfx.lab.config.calibrations import key_values, resolve_compressors, resolve_network
+from ssfx.lab.config.profiles import resolve_profile
+from ssfx.perf_model.cluster_file import local_device
+from ssfx.perf_model.compressor_times import nominal_codecs, why_uncounted
+from ssfx.perf_model.devices import device
+from ssfx.perf_model.recorded_times import COMPRESSORS, file_name, points_name, profile_name, written_dir
+from ssfx.perf_model.roofline import STEP_TRAFFIC, counted_profile
 from ssfx.planning.costs import times_of
+from ssfx.planning.profile import Profile
 
 if TYPE_CHECKING:
+    from ssfx.lab.calibration.calibrate_cluster import Calibrated
     from ssfx.perf_model.timing_model import TimingModel
     from ssfx.planning.plan import TensorSpec
     from ssfx.planning.profile import Profile
@@ -55,9 +66,6 @@ def profile() -> None:
     """
 
 
-profile.add_command(network)
-
-
 @profile.command(short_help="When each gradient of a model is ready; forward, backward and step.")
 @overrides_argument
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write; default: below results/.")
@@ -71,9 +79,6 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
     A neighbour on the same physical cores makes a machine slower for seconds or minutes. Measure again, some time
     later, with --if-faster, and what is kept is the faster one.
     """
-    from ssfx.lab.config.profiles import resolve_profile
-    from ssfx.perf_model.recorded_times import profile_name, written_dir
-
     asked = resolve_profile(overrides)
     if "(" in asked.dataset and not asked.dataset.startswith("synthetic(") and out is None:
         raise ConfigError(
@@ -101,7 +106,6 @@ def model(overrides: tuple[str, ...], out: Path | None, if_faster: bool) -> None
 def _faster(path: Path, found: Profile) -> Profile | None:
     """Return the profile at `path` if the same machine measured it and was faster then."""
     from ssfx.perf_model.recorded_times import read
-    from ssfx.planning.profile import Profile
 
     before = read(path, Profile.from_json) if path.exists() else None
     same = before is not None and before.origin.hardware == found.origin.hardware
@@ -124,11 +128,7 @@ def compressors(overrides: tuple[str, ...], on: str | None) -> None:
     if on is not None:
         _show_nominal(overrides, on)
         return
-    from ssfx.lab.config.calibrations import resolve_compressors
-
     ranks = resolve_compressors(overrides)
-
-    from ssfx.lab.calibration.calibrate_cluster import calibrate_compressors
 
     check_kept()
     found = calibrate_compressors(ranks)
@@ -138,10 +138,6 @@ def compressors(overrides: tuple[str, ...], on: str | None) -> None:
 
 def _show_nominal(names: tuple[str, ...], on: str) -> None:
     """Print what compressors take by the data sheet of a device, and how that was obtained."""
-    from ssfx.compressors import compressors as registered
-    from ssfx.perf_model.compressor_times import nominal_codecs, why_uncounted
-    from ssfx.perf_model.devices import device
-
     target = device(on)
     times = nominal_codecs(target, device("cpu"), 1)
     for name in names:
@@ -200,16 +196,11 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
 
     ssfx profile mytrain.py:build_model --on a100 optimizer=adamw
     """
-    from ssfx.core.user_code import is_own
-
     if name.endswith(".py"):
         raise ConfigError(f"{name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
     keys = ("optimizer", "device", "precision")
     given = key_values(words, keys if is_own(name) else (*keys, "batch_size"))
     optimizer, precision = given.get("optimizer", "sgd"), given.get("precision", "fp32")
-    from ssfx.perf_model.cluster_file import local_device
-    from ssfx.perf_model.roofline import STEP_TRAFFIC
-
     if optimizer not in STEP_TRAFFIC:
         raise unknown("optimizer", optimizer, STEP_TRAFFIC)
     if given.get("device", "auto") not in ("auto", "cpu", "cuda"):
@@ -242,9 +233,6 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
 
 def _catalogued(name: str, on: str, given: Mapping[str, str]) -> Profile:
     """Return the profile of a model that ssfx has on a device that need not be here."""
-    from ssfx.perf_model.devices import device
-    from ssfx.perf_model.roofline import counted_profile
-
     batch_size = given.get("batch_size")
     if batch_size is not None and not batch_size.isdecimal():
         raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
@@ -271,8 +259,6 @@ def trace(words: tuple[str, ...], out: Path | None) -> None:
     batch_size = given.get("batch_size", "0")
     if not batch_size.isdecimal():
         raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
-    from ssfx.perf_model.rank_traces import profile_of_traces
-
     path, model = Path(given["trace"]).expanduser(), given.get("model", "")
     kept = _checked(out or Path(f"{path.name.partition('.')[0]}.profile.json"))
     found = profile_of_traces(path, model, _tensors(model) if model else None, int(batch_size))
@@ -283,8 +269,6 @@ def trace(words: tuple[str, ...], out: Path | None) -> None:
 
 def _tensors(model: str) -> tuple[TensorSpec, ...]:
     """Return the gradients of a model in the order in which they are ready."""
-    from ssfx.core.user_code import is_own
-
     if is_own(model):
         from ssfx.lab.workloads.own_batch import ready_order
 
@@ -331,3 +315,54 @@ def show_profile(found: Profile) -> None:
     )  # fmt: skip
     where = ", ".join(filter(None, (found.origin.hardware, found.origin.date)))
     say(f"{found.origin.kind}{f' on {where}' if where else ''}: {found.origin.note}", "  ", "")
+
+
+BUSY_CORES = 0.3
+"""From here on others disturb what is measured."""
+
+
+@profile.command(short_help="What exchanges take on this machine, or between emulated hosts on it.")
+@overrides_argument
+def network(overrides: tuple[str, ...]) -> None:
+    """Measure what exchanges take on this machine, or between emulated hosts on it.
+
+    Keys: cluster (local or an emulated one) and world_size. For example: ssfx profile network cluster=emulated_2x1gbit
+    """
+    cluster, ranks = resolve_network(overrides)
+
+    check_kept()
+    found = calibrate_network(cluster, ranks)
+    _show_network(found)
+    keep(found)
+    if not (written_dir() / file_name(COMPRESSORS, ranks)).exists():
+        click.echo(f"compressors are not measured for {ranks} ranks; do it with ssfx profile compressors ranks={ranks}")
+
+
+def check_kept() -> None:
+    """Raise ConfigError where what is measured could not be written: measuring takes minutes."""
+    check_writable(written_dir(), "set SSFX_RESULTS to a folder of yours")
+
+
+def keep(found: Calibrated) -> None:
+    """Write the TimingModel and the points it was made from, and say so."""
+    folder, system = written_dir(), found.system
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / points_name(system.name, system.world_size), found.points_json())
+    path = folder / file_name(system.name, system.world_size)
+    write_json(path, system.to_json())
+    click.echo(f"{system.origin.kind} on {system.origin.hardware}, {system.origin.date}: {system.origin.note}")
+    if found.others > BUSY_CORES:
+        click.secho("other processes were busy during it: repeat it on an idle machine", fg="yellow")
+    click.echo(str(path))
+
+
+def _show_network(found: Calibrated) -> None:
+    system = found.system
+    click.secho(f"{system.name}, {system.world_size} ranks: milliseconds by bytes that one rank contributes", bold=True)
+    sizes = (4, 2**10, 2**16, 2**20, 2**24, 2**28)
+    lines = [
+        (name, *(f"{1e3 * curve(size):.3g}" if curve.covers(size) else "-" for size in sizes), f"{busy:.0%}")
+        for (name, curve), busy in ((one, system.contention.occupancy[one[0]]) for one in system.exchange.items())
+    ]
+    heads = ("4 B", "1 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB")
+    print_table(("exchange", *heads, "computing"), lines, right={*heads, "computing"})

@@ -18,6 +18,16 @@ from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import write_atomic
 from ssfx.core.paths import results_dir
 from ssfx.core.plugins import provided
+from ssfx.lab.cli.outcome import plain_outcome, print_outcome
+from ssfx.lab.config.plans import check_plans, check_simulations, without_room
+from ssfx.lab.engines import engines
+from ssfx.lab.engines.failure import RunsFailed
+from ssfx.lab.engines.slurm import Slurm
+from ssfx.lab.engines.submission import slurm_folder
+from ssfx.lab.results.store import Store
+from ssfx.lab.results.wandb_mirror import FILES, mirror
+from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.perf_model.recorded_times import measured_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +69,6 @@ def run(
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1.
     """
     from ssfx.lab.config.cases import resolve_job
-    from ssfx.lab.results.store import Store
 
     if cfg and as_json:
         raise ConfigError("--cfg prints YAML, which is no JSON; drop --cfg or --json")
@@ -107,10 +116,6 @@ class RunOptions:
 
 def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
-    from ssfx.lab.cli.outcome import print_outcome
-    from ssfx.lab.config.plans import check_plans, check_simulations, without_room
-    from ssfx.lab.engines import engines
-
     if job.engine not in ("simulate", "virtual"):
         # What only lists or prints answers at once; plans that take a search are checked when runs start.
         check_plans(job.cases, job.cluster, searched=not (asked.printed or asked.dry_run))
@@ -166,8 +171,6 @@ def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
 
 def _list_failed(failure: RunError, runs: int) -> None:
     """Print the reason of each of several failed runs, and how to repeat them."""
-    from ssfx.lab.engines.failure import RunsFailed
-
     if not isinstance(failure, RunsFailed):
         return
     failures = failure.failures
@@ -180,8 +183,6 @@ def _list_failed(failure: RunError, runs: int) -> None:
 
 def _mirror(job: Job, cases: Sequence[Case], store: Store) -> None:
     """Copy the rows of `cases` to Weights & Biases, if that was asked for."""
-    from ssfx.lab.results.wandb_mirror import FILES, mirror
-
     rows = [row for case in cases if (row := store.row(case)) is not None] if job.wandb.mode != "off" else []
     copied = sum([mirror(row, job.wandb, store.attempt_files(row.case, FILES)) for row in rows])
     if rows:
@@ -190,8 +191,6 @@ def _mirror(job: Job, cases: Sequence[Case], store: Store) -> None:
 
 def _plain(job: Job, store: Store, drawn: Sequence[Path]) -> dict[str, Any]:
     """Return the cases, what their rows say beside dense, and the files of figures, as what JSON can hold."""
-    from ssfx.lab.cli.outcome import plain_outcome
-
     cases = [
         {
             "run_id": case.run_id, "status": store.status(case), "model": case.model, "scheme": case.scheme,
@@ -218,8 +217,6 @@ def _print_configs(job: Job, every: bool) -> None:
 
 def _how(job: Job) -> str:
     """Return how the rows are obtained: their kind, and where, or what a simulation rests on."""
-    from ssfx.lab.engines import engines
-
     kind = engines[job.engine].kind
     if not job.targets:
         return f"{kind} on {'nodes that Slurm gives' if job.engine == 'slurm' else 'this machine'}"
@@ -236,8 +233,6 @@ def _profile(target: Target) -> str:
 
 
 def _rests_on(target: Target) -> str:
-    from ssfx.perf_model.recorded_times import measured_on
-
     costs = target.system.origin
     return f"{target.cluster.name}: {costs.kind}{measured_on(costs)}. {costs.note}"
 
@@ -291,9 +286,6 @@ def _draw(job: Job, store: Store) -> list[Path]:
 
 def slurm_engine(job: Job) -> Slurm:
     """Return the engine as the job's cluster.slurm.* keys want it."""
-    from ssfx.lab.engines import engines
-    from ssfx.lab.engines.slurm import Slurm
-
     engine = engines["slurm"]
     assert isinstance(engine, Slurm)
     return engine.asking(job.site)
@@ -301,8 +293,6 @@ def slurm_engine(job: Job) -> Slurm:
 
 def node_hours(cases: Iterable[Case], site: Site) -> str:
     """Return what the runs may cost at most: exactly where there is a time limit, else for two lengths of a run."""
-    from ssfx.perf_model.cluster_file import cluster_on
-
     counts = Counter((case.cluster, case.world_size, case.device) for case in cases)
     nodes = {key: cluster_on(*key).nodes for key in counts}
     runs, total = counts.total(), sum(nodes[key] * count for key, count in counts.items())
@@ -328,7 +318,6 @@ def print_scripts(job: Job, cases: Iterable[Case], store: Store) -> None:
 def submit_and_leave(job: Job, cases: Iterable[Case], figures: Iterable[str], store: Store) -> None:
     """Submit what Slurm has not, and a job that draws `figures` when all of it is over; say how to go on."""
     from ssfx.lab.engines.sbatch import later, submit
-    from ssfx.lab.engines.submission import slurm_folder
 
     new = slurm_engine(job).submit(list(cases), store, job.stall_timeout_s)
     if new and (names := list(figures)):

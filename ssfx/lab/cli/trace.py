@@ -32,7 +32,7 @@ def trace(run: str, out: Path | None, step: int | None) -> None:
     """
     from ssfx.cli.terminal import say
     from ssfx.lab.cli.show import found_run
-    from ssfx.simulator.overlay import overlay
+    from ssfx.lab.results.overlay import overlay
 
     row = found_run(run)
     folder = _folder(row)
@@ -83,8 +83,8 @@ def _step(row: Row, folder: Path, events: list[dict[str, Any]], asked: int | Non
     """Return the step to show: `asked`, or of those that were timed under the final plan the most usual one."""
     from statistics import median_low
 
+    from ssfx.lab.results.overlay import steps_in
     from ssfx.lab.workloads.record import records_in
-    from ssfx.simulator.overlay import steps_in
 
     known = steps_in(events)
     if not known:

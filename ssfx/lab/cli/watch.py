@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import read_json
+from ssfx.lab.engines.submission import latest_tasks, submissions
+from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.worker.heartbeat import read_beat
 
 if TYPE_CHECKING:
     from ssfx.core.case import Case
@@ -69,10 +73,7 @@ def watch(store: Store, look_s: float = LOOK_S) -> None:
 
 def snapshot(store: Store) -> Snapshot:
     """Return how far the runs in the store, and those that Slurm was given, are now."""
-    from ssfx.core.case import Case
     from ssfx.lab.engines.sbatch import missing, queued
-    from ssfx.lab.engines.submission import latest_tasks, submissions
-    from ssfx.lab.results.run_lock import RunLock
 
     found = Snapshot()
     queue: dict[str, str] = {}
@@ -106,8 +107,6 @@ def snapshot(store: Store) -> Snapshot:
 
 def _progress(store: Store, case: Case) -> str:
     """Return the step and phase of rank 0 of a run that is under way."""
-    from ssfx.lab.worker.heartbeat import read_beat
-
     attempts = store.attempts(case)
     beat = read_beat(store.run_dir(case) / f"attempt-{attempts[-1]}", 0) if attempts else None
     return f"step {beat.step} of {case.steps}, {beat.phase}" if beat else "starting"

@@ -24,7 +24,7 @@ def resolve_network(words: Iterable[str]) -> tuple[str, int]:
     if name != "local" and Network.of(name) is None:
         raise ConfigError(f"cluster={name} is not here, so it cannot be measured; use cluster=local or an emulated one")
     size = _count("world_size", given["world_size"]) if "world_size" in given else None
-    # What is measured is the computing that exchanges on the CPU take, whatever else is here.
+    # What is measured is the computing that exchanges on the CPU take, even on a machine with GPUs.
     cluster = cluster_of(compose({"cluster": name})["cluster"], size, "cpu")
     check_here(cluster)
     if cluster.world_size < 2:

@@ -16,14 +16,13 @@ from ssfx.config.shared_model import of_case, shared_model, with_memory
 from ssfx.config.simulations import check_keys, simulated
 from ssfx.config.sweep import product_of
 from ssfx.core import machine
-from ssfx.core.case import Case
+from ssfx.core.case import Case, Device
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import results_dir, weights_folder
 from ssfx.core.slurm_site import PREFIX, Site
 from ssfx.lab.config.data_keys import with_own_data, without_data_keys
 from ssfx.lab.config.epochs import with_recipe, with_steps
 from ssfx.lab.config.here import check_here, check_jobs, engine_of
-from ssfx.lab.config.virtual_keys import check_virtual, split_ranks, virtual_case
 from ssfx.lab.results.wandb_mirror import Mirror
 from ssfx.lab.workloads import check_case, dataset_spec, models
 from ssfx.lab.workloads.initial_weights import named_weights
@@ -63,7 +62,7 @@ class Job:
 def resolve_job(words: Iterable[str]) -> Job:
     """Return the job that `words` ask for; ConfigError when any of its cases is impossible.
 
-    Repeats are the outer loop, so that whatever disturbs the machine for a while hits all schemes alike.
+    Repeats are the outer loop, so that what disturbs the machine for a while hits all schemes alike.
     """
     words, ranks = split_ranks(words)
     request = with_recipe(with_own_data(read(without_data_keys(words))))
@@ -264,3 +263,51 @@ def _simulated(experiment: Mapping[str, Any]) -> Mapping[str, Any]:
 def _listed(values: Any) -> Sequence[Any]:
     """Return the values of an axis, which may be written as one."""
     return values if isinstance(values, list | tuple) else (values,)
+
+
+_RANKS = "engine.ranks="
+
+
+def split_ranks(words: Iterable[str]) -> tuple[list[str], int]:
+    """Return the other words, and the ranks that shall train in place of all of the cluster; 0: as many."""
+    words = list(words)
+    found = [word.removeprefix(_RANKS) for word in words if word.startswith(_RANKS)]
+    if not found:
+        return words, 0
+    if len(found) > 1 or not found[0].isdecimal() or int(found[0]) < 2:
+        raise ConfigError(f"engine.ranks is one whole number of at least 2, got {','.join(found)}")
+    if "engine=virtual" not in words:
+        raise ConfigError(f"engine.ranks={found[0]} is for engine=virtual; add it, or use world_size={found[0]}")
+    return [word for word in words if not word.startswith(_RANKS)], int(found[0])
+
+
+def check_virtual(settings: Settings) -> None:
+    """Raise ConfigError for what ranks that take turns in one process cannot do."""
+    if settings.sharding != "none":
+        raise ConfigError(
+            f"sharding={settings.sharding} shares a model among real ranks, and those of engine=virtual are in one "
+            "process; use engine=torchrun, or drop sharding"
+        )
+    for key in ("trace", "time_compute_only"):
+        if getattr(settings, key):
+            raise ConfigError(f"{key}=true is about times, which engine=virtual simulates; use engine=torchrun")
+
+
+def virtual_case(case: Case, cluster: Cluster, device: str, ranks: int) -> Case:
+    """Return `case` on virtual ranks of this machine, with the calibration that its plan and times rest on."""
+    here: Device = "cuda" if machine.gpus() and device != "cpu" else "cpu"
+    if device == "cuda" and here == "cpu":
+        raise ConfigError("device=cuda, but there is no GPU here; virtual ranks can train with device=cpu")
+    if ranks > case.world_size:
+        raise ConfigError(f"engine.ranks={ranks} is more than the {case.world_size} of {case.cluster}; drop it")
+    if cluster.nodes > 1 and ranks % cluster.devices_per_node:
+        raise ConfigError(
+            f"engine.ranks={ranks} leaves a node of {case.cluster} half full; use a multiple of its "
+            f"{cluster.devices_per_node} devices"
+        )
+    if case.world_size == 1:
+        raise ConfigError(f"{case.cluster} has one rank, which exchanges nothing; use world_size=8")
+    ranks = 0 if ranks == case.world_size else ranks
+    found = replace(case, virtual=here, ranks=ranks, calibration=target_of(case).calibration)
+    check_case(replace(case, device=here, world_size=found.trained_ranks))
+    return found

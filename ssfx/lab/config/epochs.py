@@ -21,7 +21,7 @@ from ssfx.perf_model.cluster_file import cluster_of
 def with_recipe(request: Request) -> Request:
     """Return `request` with the workload of its model and data set, where preset=paper is asked for without any.
 
-    A request that names several of something, or of which no workload or more than one says how it was trained, stays.
+    A request with several values of a key, or without exactly one recipe of training, stays.
     """
     named = [request.get(key, ()) for key in ("preset", "model", "dataset")]
     if {"workload", "experiment"} & set(request) or any(len(values) != 1 for values in named):

@@ -90,7 +90,7 @@ class NodesLaunch(Launch):
 
 
 def free_port() -> int:
-    """Return a random port that nobody has on this node now."""
+    """Return a random port that is free on this node now."""
     while True:
         with socket.socket() as one, suppress(OSError):
             one.bind(("", port := secrets.choice(_PORTS)))

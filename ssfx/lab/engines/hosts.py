@@ -1,7 +1,7 @@
 """Emulated hosts: network namespaces on this machine, joined by a switch, their lines shaped by token buckets.
 
 A namespace here has no name. It belongs to a holder process that ends when its standard input closes, which the kernel
-does when this process ends, of whatever cause. Namespaces and devices go with their last process, so nothing is ever
+does when this process ends for any reason. Namespaces and devices go with their last process, so nothing is ever
 left to clean up. The switch has a namespace of its own: the machine's own network is not touched.
 """
 

@@ -51,7 +51,7 @@ class Patience:
 class Launch:
     """Processes that work through `jobs`, all of one cluster, world size, device and thread count: one torchrun.
 
-    Use it as a context: whatever happens inside, on leaving it no process of the launch is left.
+    Use it as a context: on leaving it, errors included, no process of the launch is left.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Launch:
         others can write there; each needs "--node-rank=NUMBER" besides.
         """
         nodes, case = self._nodes(), self._jobs[0].case
-        if nodes == 1:  # the only node has nobody to be kept alive for, and each time adds to the file
+        if nodes == 1:  # the only node has no other to stay alive for, and each time adds to the file
             meet = [
                 "--rdzv-backend=c10d", f"--rdzv-conf=store_type=file,keep_alive_interval={_NEVER_S}",
                 f"--rdzv-endpoint={self._files / 'agent'}",

@@ -108,7 +108,7 @@ def _computed(cases: Sequence[Case], started_with: dict[str, object]) -> list[Co
 
 
 def _end_with_parent() -> None:
-    """Ctrl-C is left to the parent, and whatever ends it ends this process."""
+    """Ctrl-C is left to the parent, and what ends it ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -180,7 +180,7 @@ _OVER = object()
 
 
 def _wait(case: Case, sweep: _Sweep) -> Iterator[None]:
-    """Yield until nobody has the claim on the run of `case`."""
+    """Yield until no process holds the claim on the run of `case`."""
     run_dir = sweep.store.run_dir(case)
     sweep.report.note(f"run {case.run_id} ({case.label}) is under way in {RunLock.holder(run_dir)}; waiting for it")
     while (claim := sweep.store.claim(case)) is None:

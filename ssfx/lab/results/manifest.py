@@ -50,7 +50,7 @@ def _git(checkout: Path, *arguments: str) -> str | None:
 def versions() -> dict[str, str]:
     """Return the versions of Python, the operating system's kernel and the packages that can change a number.
 
-    Of the kernel, what its authors call it: what a site calls its own build is nobody else's business.
+    Of the kernel, what its authors call it: the name of a site's own build is private.
     """
     from importlib import metadata  # costs more than the rest of this file, and only a finished run needs it
 

@@ -133,7 +133,7 @@ def read_rows(path: Path) -> list[Row]:
 def _read_lines(path: Path, of: Callable[[str], bool] | None = None) -> tuple[list[Row], list[RunError]]:
     """Return the rows of a JSONL file, and what is wrong with each line that is none.
 
-    Lines that name experiments, none of which `of` asks for, are not looked at.
+    Lines that name only experiments that `of` does not ask for are not parsed.
     """
     try:
         text = text_of(path)

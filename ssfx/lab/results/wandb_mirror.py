@@ -65,7 +65,7 @@ def mirror(row: Row, to: Mirror, files: Sequence[Path] = ()) -> bool:
                     artifact.add_file(str(path))
                 run.log_artifact(artifact)
     except Exception as error:
-        # Whatever a third-party service does must not cost a finished measurement.
+        # A failure of a third-party service must not cost a finished measurement.
         warnings.warn(f"W&B mirror of run {row.run_id} failed: {type(error).__name__}: {error}", stacklevel=2)
         return False
     return True

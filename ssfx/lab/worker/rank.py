@@ -90,7 +90,7 @@ class RankRun:
         self._sync: Sync | ShardedExchange | None = None
         self._handles: list[Any] = []
         self._where: dict[str, Any] = {}
-        """What `attach` is told of this rank besides."""
+        """Further arguments of `attach` on this rank."""
         self._inject = Injector(rank, self.run_dir, self.attempt_dir)
 
     def set_phase(self, phase: str) -> None:
@@ -178,7 +178,7 @@ class RankRun:
     def _end_step(self, finished: int, last: bool) -> None:
         self.step = finished
         if finished == self.case.steps:
-            for handle in self._handles:  # evaluation is another phase, whatever the model does in it
+            for handle in self._handles:  # evaluation is another phase, even if the model trains in it
                 handle.remove()
             self.set_phase("evaluate")
         else:

@@ -82,7 +82,7 @@ class VirtualRank(RankRun):
         return StopRequests(self.attempt_dir, self.rank)
 
     def _wait_for(self, kind: str) -> None:
-        """Wait for nobody: the process ends when all ranks have."""
+        """Do not wait: the process ends when all ranks have."""
         self._drop_stacks()
 
 

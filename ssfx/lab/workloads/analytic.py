@@ -152,7 +152,7 @@ def _steps(x: Tensor, w_state: Tensor, out: Tensor, gates: Tensor) -> Work:
 
 
 COUNTABLE = tuple(name for name, sample in SAMPLES.items() if sample.targets != "boxes")
-"""Models that can be counted; what detection does depends on values, of which the meta device has none."""
+"""Models that can be counted; what detection does depends on values, and the meta device has none."""
 
 _BATCHES = (2, 4)  # batch norm needs two samples; two sizes tell what grows with the batch
 
@@ -236,8 +236,8 @@ def trace_of(
 ) -> Trace:  # fmt: skip
     """Return what one forward pass, which gives the loss, and one backward pass of `model` do on the meta device.
 
-    Tensors that get no gradient are refused, or else (`all_have` false) the last in order, as nobody waits for them.
-    `fused`: attention keeps no matrices of scores.
+    Tensors that get no gradient are refused, or else (`all_have` false) the last in order, as no message waits for
+    them. `fused`: attention keeps no matrices of scores.
     """
     trace = Trace(model, regions, fused=fused)
     handles: list[RemovableHandle] = [

@@ -34,7 +34,7 @@ class Regions:
 
 @contextlib.contextmanager
 def autocast_regions() -> Iterator[Regions]:
-    """Inside the block torch.autocast, for whatever kind of device, only notes what it asks for."""
+    """Inside the block torch.autocast, for any kind of device, only notes what it asks for."""
     regions = Regions()
     kind: Any = torch.amp.autocast_mode.autocast
     before = kind.__init__, kind.__enter__, kind.__exit__

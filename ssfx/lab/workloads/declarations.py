@@ -77,7 +77,7 @@ class Dataset(ABC):
         raise RunError(f"dataset={self.name} is nothing to download")
 
     def part(self) -> str:
-        """Return in one line which part of the published data this is; "" for all of it, or if nobody published it."""
+        """Return in one line which part of the published data this is; "" for all of it, or if none was published."""
         return ""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Dataset(ABC):
         """Return the sums (ssfx.lab.workloads.metrics) of `model` over this rank's share of the held-out samples.
 
         Every sample is in the share of exactly one of `world_size` ranks; weights and mode of the model stay. All ranks
-        return the same names, whatever their shares hold.
+        return the same names, even for empty shares.
         """
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:

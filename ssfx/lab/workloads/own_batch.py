@@ -298,7 +298,7 @@ def to_meta(model: nn.Module) -> nn.Module:
 
 
 def batch_to(batch: Any, device: str) -> Any:
-    """Return a batch on another device: tensors, and whatever can move itself, wherever they stand in it."""
+    """Return a batch on another device: tensors, and every object that can move itself, wherever they stand in it."""
     if isinstance(batch, Mapping) and not isinstance(batch, dict) and not hasattr(batch, "to"):
         batch = dict(batch)
     return tree_map(lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf, batch)

@@ -141,7 +141,7 @@ _barrier: Any = None
 
 
 def _share(barrier: Any, launcher: int) -> None:
-    """Make the barrier known in this process, and end it when the launcher is gone, whatever it died of."""
+    """Make the barrier known in this process, and end it when the launcher is gone for any reason."""
     global _barrier
     _barrier = barrier
 

@@ -46,7 +46,7 @@ class StepRecord:
     achieved_density: float
     """Elements sent over elements, in [0, 1]."""
     tensor_missing_rate: float | None
-    """Tensors of which nothing was sent over tensors; None where that is not known."""
+    """The share of tensors with no sent element; None where that is unknown."""
     skipped: bool
     """Whether all ranks rolled the step back."""
     density_ratios: dict[str, int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class StepRecord:
     plan_s: float = 0.0
     """Planning at the end of the step."""
     kept_back: float | None = None
-    """The norm of what error feedback kept back over that of what there was to send; None where it was not measured."""
+    """The residual's norm over that of what there was to send; None where it was not measured."""
 
     def __post_init__(self) -> None:
         for name in _NOT_NEGATIVE:

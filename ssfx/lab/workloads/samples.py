@@ -111,7 +111,7 @@ Mask R-CNN's images have the shorter side that its authors scale COCO to."""
 
 
 def sample_of(model: str) -> Sample:
-    """Return what a sample of `model` is; ConfigError when nobody said, or an own model says what cannot be."""
+    """Return what a sample of `model` is; ConfigError when it is unknown, or an own model states what cannot be."""
     if not is_own(model):
         if model not in SAMPLES:
             raise ConfigError(f"nobody said what a sample of model {model!r} is, so there is no synthetic data for it")

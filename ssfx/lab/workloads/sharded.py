@@ -23,7 +23,7 @@ from ssfx.runtime.trace import Tracer
 from ssfx.simulator.pricing.message_sizes import lane_load
 
 if TYPE_CHECKING:
-    from ssfx.runtime.sharded.sync import ShardedSync
+    from ssfx.sharded.sync import ShardedSync
 
 
 def shard(case: Case, model: nn.Module) -> None:
@@ -63,7 +63,7 @@ def _mesh(device: str, replicas: int, shards: int) -> Any:
 
 
 def exchange_options(case: Case) -> dict[str, Any]:
-    """Return what `ssfx.attach` is told besides the scheme: of weights and sums over shards, and what is exempt."""
+    """Return the arguments of `ssfx.attach` besides the scheme: of weights and sums over shards, and what is exempt."""
     found: dict[str, Any] = {"exempt": case.exempt} if case.exempt else {}
     if case.shard_compressor is not None:
         found["shards"] = {"scheme": "fused_all", "compressor": case.shard_compressor}

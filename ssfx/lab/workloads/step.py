@@ -97,7 +97,7 @@ class Stepper:
         self._clock = Clock(device)
 
     def compute_only(self, step: int) -> tuple[float, float]:
-        """Return the seconds of forward and backward of that step's first micro-batch, of which nothing is kept."""
+        """Return the seconds of forward and backward of that step's first micro-batch; nothing of it is kept."""
         mark = self._clock.mark
         self._optimizer.zero_grad()
         inputs, targets = (t.to(self._device) for t in self._batches[step * self._case.accumulate])

@@ -21,17 +21,16 @@ from ssfx.core import accelerator
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.lab.workloads.base import Dataset, datasets, models
-from ssfx.lab.workloads.checkpoint import Checkpoints
+from ssfx.lab.workloads.checkpoint import Checkpoints, summed, together
 from ssfx.lab.workloads.checks import check_case
-from ssfx.lab.workloads.control import summed, together
 from ssfx.lab.workloads.initial_weights import start_from
 from ssfx.lab.workloads.metrics.tally import QUALITY, Tally, quality_of
 from ssfx.lab.workloads.precision import AUTOCAST, set_precision
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.sharded import ShardedExchange, exchange_options, load_shards, local, shard, shards_in, whole
 from ssfx.lab.workloads.step import Stepper, make_optimizer
-from ssfx.runtime.shared_weights import share_weights
 from ssfx.runtime.sync import Sync
+from ssfx.runtime.virtual_ranks import share_weights
 from ssfx.schemes import schemes
 
 MAX_NON_FINITE = 3
@@ -274,7 +273,7 @@ def onednn_has_lstm(dtype: torch.dtype) -> bool:
 def prepare(model: nn.Module, dtype: torch.dtype) -> tuple[str, ...]:
     """Every layer of `model` trains on this CPU under autocast to `dtype`; return what there is to say of that.
 
-    torch has operators of its own for whatever oneDNN lacks, which are many times slower, and takes them by itself,
+    torch has operators of its own for what oneDNN lacks, which are many times slower, and takes them by itself,
     except for LSTM layers: these are made to. Their backward pass then needs no oneDNN either.
     """
     if dtype == torch.float32:

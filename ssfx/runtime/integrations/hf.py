@@ -18,8 +18,8 @@ from transformers import TrainerCallback
 from ssfx.core.errors import ConfigError
 from ssfx.runtime.attach import attach
 from ssfx.runtime.integrations.state_files import load_state, save_state
-from ssfx.runtime.sharded.sync import ShardedSync
 from ssfx.runtime.sync import Sync
+from ssfx.sharded.sync import ShardedSync
 
 
 class SsfxCallback(TrainerCallback):  # type: ignore[misc]
@@ -43,7 +43,7 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
         if isinstance(self._trainer.model_wrapped, DistributedDataParallel):
             raise ConfigError(
                 "the Trainer made a new accelerator, which wrapped the model in DistributedDataParallel; add the "
-                "SsfxCallback after whatever does that (auto_find_batch_size is one)"
+                "SsfxCallback after the call that does that (auto_find_batch_size is one)"
             )
         self.sync = attach(kwargs["model"], kwargs["optimizer"], **self._options)
         if state.global_step:

@@ -9,9 +9,9 @@ import torch.distributed as dist
 
 from ssfx.core.errors import ConfigError, SsfxError
 from ssfx.core.files import replacing
-from ssfx.runtime.sharded.sync import ShardedSync
-from ssfx.runtime.state_file import read_state
+from ssfx.runtime.saved_state import read_state
 from ssfx.runtime.sync import Sync
+from ssfx.sharded.sync import ShardedSync
 
 
 def state_file(checkpoint: str | Path, rank: int) -> Path:

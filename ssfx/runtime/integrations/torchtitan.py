@@ -25,13 +25,13 @@ from torchtitan.trainer import Trainer
 
 from ssfx.core.errors import ConfigError
 from ssfx.runtime.attach import attach
-from ssfx.runtime.sharded.sync import ShardedSync
+from ssfx.sharded.sync import ShardedSync
 
 
 class SsfxTrainer(Trainer):  # type: ignore[misc]
     """A torchtitan trainer whose gradients, and weights if asked, travel by ssfx; `sync` is the handle.
 
-    What is kept back is in its checkpoints under "ssfx", where a residual is kept at all.
+    Residuals are in its checkpoints under "ssfx", where there are any.
     """
 
     @dataclass(kw_only=True, slots=True)

@@ -88,7 +88,7 @@ def _asked(
         default = str(getattr(schemes[scheme].defaults, "compressor", ""))
         takes = schemes[scheme].compressors
         usable = [spec for spec in densities if _takes(takes, spec)]
-        # What SSFusion sends dense it makes up for with densities of which nothing is recorded.
+        # What SSFusion sends dense it makes up for with densities without a recorded run.
         kept: dict[str, Any] = {"compensate": False} if promises and scheme in _SSFUSION else {}
         for spec in [default] if default in usable else usable[:1]:
             yield scheme, {"compressor": spec, **({"density": densities[spec]} if keeps_fraction(spec) else {}), **kept}

@@ -22,7 +22,7 @@ Quality = Literal["dense", "strict", "normal", "loose"]
 MORE_STEPS: dict[Quality, float] = {"strict": 0.02, "normal": 0.05, "loose": 0.10}
 """How many more steps than dense training, as a share, a method may need."""
 TRAIN_STEPS = 10_000
-"""Steps of dense training that a quality is about, where nobody says how many."""
+"""Steps of dense training that a quality is about, where their number is not given."""
 MOST_UNREACHED = 0.5
 """Share of levels that were never reached above which those that were say nothing of the method."""
 ABOUT = 2.0
@@ -107,7 +107,7 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
     """Return what one task of the file says of a training of so many dense steps.
 
     Long runs: a delay over the steps, and a factor; a delay below none counts as none. Without them it is what the
-    short task needed, whatever the length of training.
+    short task needed, at any length of training.
     """
     law, on = task["long"], f"{in_words(task['family'], task['optimizer'])} at {task['compression']:.3g}x"
     if law is None:

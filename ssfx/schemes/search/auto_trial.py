@@ -1,8 +1,8 @@
 """Plans of `auto` that are worth training with, because what was predicted of them rests on fewer numbers.
 
 A plan that the search finds is best by costs that were measured in a second; few messages of one method each depend
-on them least. Dense messages, and the same in 16 bits where the budget has them, are among them whatever is predicted
-of them, so that what is kept is never behind them.
+on them least. Dense messages, and the same in 16 bits where the budget has them, are always among
+them, so that what is kept is never behind them.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def choose_host(timeline: EspressoTimeline, groups: Sequence[Ints], max_states: 
 
 
 class _Bound:
-    """Which tensors cannot end the step earlier by moving to the host, whatever those behind them do."""
+    """Which tensors cannot end the step earlier by moving to the host, regardless of those behind them."""
 
     def __init__(self, timeline: EspressoTimeline, movable: Ints) -> None:
         work = timeline.work

@@ -14,7 +14,7 @@ from ssfx.planning.profile import Profile
 Made = TypeVar("Made")
 
 MOST = 8
-"""Profiles with costs of which something is kept, those that were asked for last."""
+"""Profiles with costs that have cached results, the latest last."""
 _made: list[tuple[Profile, Costs | None, dict[Any, Any]]] = []
 
 

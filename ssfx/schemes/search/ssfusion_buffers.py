@@ -49,7 +49,7 @@ class Knobs:
 
 
 class Known:
-    """What the plans of one dtype's tensors share, whatever is tried: filled as plans are made."""
+    """What the plans of one dtype's tensors share, for every plan that is tried: filled as plans are made."""
 
     def __init__(self, part: Profile, costs: Costs, carrier: Carrier, late_dense_index: bool) -> None:
         self.part, self.costs, self.carrier = part, costs, carrier

@@ -23,7 +23,7 @@ from ssfx.simulator.pricing.shard_messages import handed_over, is_native
 GB = 2**30
 """A GB as devices are sold with."""
 MEMORY_SIDES = 2
-"""What a step kept back, committed and under way."""
+"""Residuals of a step, committed and under way."""
 MOST_SHARDS = 4096
 
 
@@ -129,7 +129,7 @@ def device_memory(
     """Return what a rank of `plan` takes on a device of kind `on`; None for a host, whose memory others share.
 
     `optimizer` and `batch_size` are those of the profile where they are not given. Activations are counted with fused
-    attention. Of an optimizer that nobody names, two copies of the weights are assumed, as Adam keeps.
+    attention. Of an unknown optimizer, two copies of the weights are assumed, as Adam keeps.
     """
     if not has_sheet(on) or not device(on).pcie_gbps:
         return None
@@ -183,7 +183,7 @@ def sharded_memory(
 
 
 def _legs_bytes(found: ShardedPlan) -> tuple[int, int]:
-    """Return what is kept back for both sums, and their messages beside torch's own.
+    """Return the residuals of both sums, and their messages beside torch's own.
 
     Of a compressed sum over shards all groups share buffers: the gradients of the largest group and its shard in
     float32, and its message three times. A gather of weights has its shard in float32 and every rank's message.

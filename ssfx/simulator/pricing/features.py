@@ -83,7 +83,7 @@ def of_tensors(spec: str, shapes: Sequence[tuple[int, ...]], numel: Array, densi
 
 
 def of_joint(spec: str, numel: Array, tensors: Array | float, density: float) -> Array:
-    """Return the table of segments of several tensors of which only the number of elements counts, as of any selection.
+    """Return the table of segments of several tensors where only the number of elements counts, as of any selection.
 
     What planners know of a range of tensors: for factors of low rank, those of a square matrix.
     """

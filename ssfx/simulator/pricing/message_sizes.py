@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def payload_layout(compressor: str | None, numel: int, density: float, dtype: str = "float32") -> Layout:
     """Return the wire layout of `numel` elements; without a compressor they travel as values of their own dtype.
 
-    No elements take no bytes, whatever the compressor.
+    No elements take no bytes with any compressor.
     """
     if numel == 0:
         return Layout()

@@ -91,7 +91,7 @@ class ShardedLowering:
         speed = self.profile.forward_s / backward_s if backward_s else 0.0
         copies: dict[int, int] = {}
         for number, gap_s in reversed(self._runs):
-            for needed in (self._root, number):  # the root is gathered first, whatever it computes first
+            for needed in (self._root, number):  # the root is gathered first, even if it computes later
                 if needed is not None and needed not in copies:
                     two_before = tuple(copies.values())[-2:-1]
                     copies[needed] = self._copy_out(needed, self._gather(needed, two_before))

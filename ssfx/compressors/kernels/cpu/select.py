@@ -26,7 +26,7 @@ SHIFT, ROTATE, COUNT = range(13, 16)
 than MOST are cut. SHIFT: of the sample's seed. ROTATE: 0 if to find nothing is right. COUNT: the result. Nothing else
 changes from step to step."""
 
-LARGEST = np.int32(0x7F7FFFFF)  # bits of the largest finite float32: whatever is not finite always passes
+LARGEST = np.int32(0x7F7FFFFF)  # bits of the largest finite float32: non-finite values always pass
 _BINS = 1 << 11
 
 

@@ -1,7 +1,7 @@
 """Sign bits: sixteen comparisons at once, whose result is two bytes of the wire already.
 
 A comparison of vectors is a vector of bits in LLVM; numba's own booleans take a byte each, which would have to be
-gathered again. The instructions need no compiler on the user's machine and fit whatever processor it has.
+gathered again. The instructions need no compiler on the user's machine and fit any processor it has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sums over the segments of a batch in one pass each, in float64 whatever the magnitudes, and a choice from a band.
+"""Sums over the segments of a batch in one pass each, in float64 regardless of magnitudes, and a choice from a band.
 
 Chunks are accumulated and summed while they lie in the first-level cache. Loops that only sum have no branches, so that
 they become vector code. Source: D-11, D-22, D-23, D-38.

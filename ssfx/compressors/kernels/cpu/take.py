@@ -2,9 +2,9 @@
 
 Sixteen elements at a time are accumulated as `accumulate` does it, compared with the threshold, and
 written without those that reach it, whose positions and bits are appended to two lists. LLVM's vectors and compressing
-shuffles do it without a branch per element, on whatever processor is there.
+shuffles do it without a branch per element, on any processor.
 
-The residual memory, which nobody reads before the next step, is written past the caches: a store into them first reads
+The residual memory, which is not read before the next step, is written past the caches: a store into them first reads
 what it replaces, which is a fourth of all that moves. The locks by which threads hand each other buffers order such
 stores as they do all others.
 """
@@ -48,7 +48,7 @@ class _Vectors:
         return self.builder.bitcast(self.builder.gep(pointer, [element]), _FLOATS.as_pointer())
 
     def load(self, name: str) -> Any:
-        # Where elements pass, and nobody can guess where, the processor forgets what it had begun to load; this stays.
+        # Where elements pass at unpredictable places, the processor forgets what it had begun to load; this stays.
         pointer, element = self._places[name]
         ahead = self.builder.gep(pointer, [self.builder.add(element, element.type(AHEAD))])
         kind = ir.FunctionType(ir.VoidType(), [ahead.type, INT32, INT32, INT32])

@@ -1,6 +1,6 @@
 """Two operations that numba has no words for: floats at an address, and appending the positions that pass a test.
 
-Both are LLVM instructions, so they need no compiler on the user's machine and fit whatever processor it has.
+Both are LLVM instructions, so they need no compiler on the user's machine and fit any processor it has.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ STATE_COLUMNS = tl.constexpr(12)
 it) the TIES that follow the first SKIP. Until it is SETTLED, LOW is where the bracket begins, which holds INSIDE keys
 with ABOVE keys above it. KEPT: result. NONZERO and REACHED: counters, zero between steps."""
 
-LARGEST = tl.constexpr(0x7F7FFFFF)  # bits of the largest finite float32: whatever is not finite always passes
+LARGEST = tl.constexpr(0x7F7FFFFF)  # bits of the largest finite float32: non-finite values always pass
 ALL = tl.constexpr(0x7FFFFFFF)
 BINS = tl.constexpr(2048)
 FIRST_SHIFT = tl.constexpr(20)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import Dataset, datasets
+from ssfx.lab.workloads.metrics.answers import answers_tally
 from ssfx.lab.workloads.metrics.tally import added
 from ssfx.lab.workloads.stream import SampleStream
 
@@ -119,7 +120,6 @@ class GeneratedQuestions(Dataset):
 
         The answer is the span of the best first position and the best last one that does not precede it.
         """
-        from ssfx.lab.workloads.metrics.answers import answers_tally
         from ssfx.lab.workloads.objective import evaluating, logits
 
         all_tokens, all_spans = (part[rank::world_size] for part in self._held_out)

@@ -13,7 +13,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
 from ssfx.core.paths import DATA_VARIABLE, data_root
 from ssfx.lab.workloads.base import datasets
-from ssfx.lab.workloads.on_disk.base import EVALUATION_BATCH, FileDataset
+from ssfx.lab.workloads.on_disk.base import FileDataset, batches
 from ssfx.lab.workloads.on_disk.fetch import download_root
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ class _Images(FileDataset):
         share = range(rank, len(samples), world_size)
         total = {"right1": 0.0, "right5": 0.0, "samples": float(len(share))}
         with evaluating(model) as device:
-            for start in range(0, len(share), EVALUATION_BATCH):
-                pairs = [samples[number] for number in share[start : start + EVALUATION_BATCH]]
-                images, labels = (torch.stack(one).to(device) for one in zip(*pairs, strict=True))
+            for images, labels in batches(samples, share, device):
                 right = logits(model, images).topk(5, dim=-1).indices == labels[:, None]
                 total["right1"] += float(right[:, 0].sum())
                 total["right5"] += float(right.any(-1).sum())

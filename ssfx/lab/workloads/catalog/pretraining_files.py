@@ -11,6 +11,7 @@ from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
 from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles
+from ssfx.lab.workloads.on_disk.tables import lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,8 +54,6 @@ class Pretraining(TokenizedFiles):
     hint = "; dataset.tokenizer=bpe trains a tokenizer here"
 
     def _make(self) -> Arrays:
-        from ssfx.lab.workloads.on_disk.tables import lines
-
         tokenizer = self.tokenizer_for(lines(self.paths(0)), VOCABULARY)
         marks = [t.special(tokenizer, one, self.name) for one in ("[CLS]", "[SEP]", "[MASK]")]
         pieces = [np.array(one.ids, np.int32) for one in t.encoded(tokenizer, lines(self.paths(0)))]

@@ -11,7 +11,9 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
+from ssfx.lab.workloads.metrics.answers import answers_tally
 from ssfx.lab.workloads.on_disk import tokens as t
+from ssfx.lab.workloads.on_disk.fetch import fetch_file, fetch_tokenizer
 from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles
 
 if TYPE_CHECKING:
@@ -83,8 +85,6 @@ class Squad(TokenizedFiles):
 
     def tally(self, model: nn.Module, rank: int, world_size: int) -> dict[str, float]:
         """Return the sums of exact match and F1 over every world_size-th held-out question."""
-        from ssfx.lab.workloads.metrics.answers import answers_tally
-
         questions = read_questions(self.paths(1)[0])
         share = range(rank, len(questions), world_size)
         best = self._answers(model, set(share))
@@ -114,8 +114,6 @@ class Squad(TokenizedFiles):
 
     def download(self) -> None:
         """Fetch the two files, and the tokenizer of bert-base-uncased."""
-        from ssfx.lab.workloads.on_disk.fetch import fetch_file, fetch_tokenizer
-
         for (name,) in self.files:
             fetch_file(f"https://rajpurkar.github.io/SQuAD-explorer/dataset/{name}", self.folder, name)
         fetch_tokenizer("google-bert/bert-base-uncased", self.folder, self.options.tokenizer)

@@ -12,7 +12,10 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
+from ssfx.lab.workloads.on_disk.base import batches
+from ssfx.lab.workloads.on_disk.fetch import fetch_tables, fetch_tokenizer
 from ssfx.lab.workloads.on_disk.prepared_files import PreparedFiles, TokenizedFiles
+from ssfx.lab.workloads.on_disk.tables import lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,9 +85,7 @@ class _Text(PreparedFiles):
         words = float(self._arrays["words"]) / len(samples) * len(share)
         total = {"nats": 0.0, "tokens": float(len(share) * self.seq_len), "words": words}
         with evaluating(model) as device:
-            for start in range(0, len(share), EVALUATION_BATCH):
-                pairs = [samples[number] for number in share[start : start + EVALUATION_BATCH]]
-                inputs, targets = (torch.stack(one).to(device) for one in zip(*pairs, strict=True))
+            for inputs, targets in batches(samples, share, device, EVALUATION_BATCH):
                 found = logits(model, inputs).flatten(end_dim=-2).float()
                 nats = torch.nn.functional.cross_entropy(found, targets.flatten(), reduction="sum")
                 total["nats"] += float(nats)
@@ -95,8 +96,6 @@ class _Text(PreparedFiles):
         return len(self._arrays["train"])
 
     def _lines(self, part: str) -> Iterator[str]:
-        from ssfx.lab.workloads.on_disk.tables import lines
-
         return lines(self.paths(PARTS.index(part)))
 
 
@@ -134,8 +133,6 @@ class _Words(_Text):
 
     def download(self) -> None:
         """Fetch the text."""
-        from ssfx.lab.workloads.on_disk.fetch import fetch_tables
-
         fetch_tables("Salesforce/wikitext", "wikitext-2-v1", self.folder)
 
     def _split(self, line: str) -> list[str]:
@@ -155,8 +152,6 @@ class _Tokenized(TokenizedFiles, _Text):
 
     def download(self) -> None:
         """Fetch the text, and the tokenizer of the models that read it."""
-        from ssfx.lab.workloads.on_disk.fetch import fetch_tables, fetch_tokenizer
-
         fetch_tables("Salesforce/wikitext", "wikitext-103-raw-v1", self.folder)
         fetch_tokenizer(self.model, self.folder, self.options.tokenizer)
 

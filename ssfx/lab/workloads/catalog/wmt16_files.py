@@ -13,12 +13,11 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.base import EVALUATION_BATCH, FileDataset
-from ssfx.lab.workloads.on_disk.prepared import prepared
+from ssfx.lab.workloads.on_disk.base import batches
+from ssfx.lab.workloads.on_disk.fetch import fetch_tables
+from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
@@ -53,7 +52,7 @@ class Wmt16Options:
 
 
 @datasets.register(Wmt16Options())
-class Wmt16(FileDataset):
+class Wmt16(TokenizedFiles):
     """Pairs of sentences: tables with a column "translation" of {"de", "en"}, or lines of German, tab, English."""
 
     name = "wmt16"
@@ -64,26 +63,9 @@ class Wmt16(FileDataset):
     files = tuple((f"{part}*.parquet", f"{part}.tsv") for part in PARTS)
     hint = "; dataset.tokenizer=bpe trains a tokenizer here, data.download=true fetches the sentences"
 
-    def __init__(self, options: Wmt16Options = Wmt16Options()) -> None:
-        super().__init__(options)
-        self.options: Wmt16Options = options
-        self.seq_len = options.seq_len
-
-    @property
-    def wanted(self) -> tuple[tuple[str, ...], ...]:
-        """Both parts, and a tokenizer unless one is trained."""
-        return (*self.files, *t.wanted(self.options.tokenizer))
-
-    @cached_property
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return prepared(f"{self.name}-{self.fingerprint()}", self._make)
-
     def _make(self) -> Arrays:
-        if self.options.tokenizer == t.TRAINED:
-            texts = (text for pair in self._pairs("train") for text in pair)
-            tokenizer = t.train_tokenizer(texts, self.options.vocabulary)
-        else:
-            tokenizer = t.load_tokenizer(self.paths(len(self.files))[0], VOCABULARY - OWN)
+        texts = (text for pair in self._pairs("train") for text in pair)
+        tokenizer = self.tokenizer_for(texts, VOCABULARY - OWN)
         (train, _), (validation, kept) = (self._padded(tokenizer, part) for part in PARTS)
         translations = [pair[1] for number, pair in enumerate(self._pairs("validation")) if number in kept]
         return {
@@ -132,13 +114,11 @@ class Wmt16(FileDataset):
         from ssfx.lab.workloads.objective import evaluating, logits
 
         samples = self.samples(train=False)
-        share: Sequence[int] = range(rank, len(samples), world_size)
+        share = range(rank, len(samples), world_size)
         total: Tally = {"nats": 0.0, "tokens": 0.0}
         written: list[str] = []
         with evaluating(model) as device:
-            for start in range(0, len(share), EVALUATION_BATCH):
-                pairs = [samples[number] for number in share[start : start + EVALUATION_BATCH]]
-                inputs, targets = (torch.stack(one).to(device) for one in zip(*pairs, strict=True))
+            for inputs, targets in batches(samples, share, device):
                 counted = tokens_tally(logits(model, inputs), targets, 0.0)
                 total["nats"] += counted["nats"]
                 total["tokens"] += float((targets != PADDED).sum())
@@ -159,8 +139,6 @@ class Wmt16(FileDataset):
 
     def download(self) -> None:
         """Fetch the sentences; a tokenizer for them is trained here."""
-        from ssfx.lab.workloads.on_disk.fetch import fetch_tables
-
         fetch_tables("wmt/wmt16", "de-en", self.folder)
 
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.component_spec import NoOptions
 from ssfx.core.errors import RunError
+from ssfx.core.lazy import torch
 from ssfx.core.paths import DATA_VARIABLE, data_root
 from ssfx.lab.workloads.declarations import Dataset
 from ssfx.lab.workloads.on_disk.prepared import digest_of
 
 if TYPE_CHECKING:
     from ssfx.lab.workloads.on_disk.loader import MapStream, Samples
+    from ssfx.lab.workloads.stream import Batch
 
 EVALUATION_BATCH = 32
+
+
+def batches(samples: Samples, share: Sequence[int], device: Any, size: int = EVALUATION_BATCH) -> Iterator[Batch]:
+    """Yield (inputs, targets) of the samples whose numbers are in `share`, on `device`, at most `size` at once."""
+    for start in range(0, len(share), size):
+        inputs, targets = zip(*(samples[number] for number in share[start : start + size]), strict=True)
+        yield torch.stack(inputs).to(device), torch.stack(targets).to(device)
 
 
 class SampledDataset(Dataset):
@@ -53,7 +63,7 @@ class FileDataset(SampledDataset):
     hint: ClassVar[str] = ""
     """What else helps someone who has not got the files."""
     published: ClassVar[int] = 0
-    """Training samples, or words of text, of the data set as it was published; 0: nobody said."""
+    """Training samples, or words of text, of the data set as it was published; 0: unknown."""
 
     def __init__(self, options: Any = NoOptions()) -> None:  # noqa: B008 (frozen)
         self.options = options
@@ -79,7 +89,7 @@ class FileDataset(SampledDataset):
         return len(self.samples(train=True))
 
     def part(self) -> str:
-        """Return which part of the published training data this is, by count; "" for all of it, or if nobody said."""
+        """Return which part of the published training data this is, by count; "" for all of it, or if unknown."""
         size = self.training_size() if self.published else 0
         if size == self.published:
             return ""

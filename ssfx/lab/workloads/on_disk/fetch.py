@@ -52,7 +52,7 @@ def fetch_tables(name: str, config: str, folder: str) -> None:
 
 
 def download_root() -> Path:
-    """Return the folder of the user's data sets; RunError when nobody named one."""
+    """Return the folder of the user's data sets; RunError when none is set."""
     root = data_root()
     if root is None:
         raise RunError(f"data.download=true needs a place to put files; name it with data.root=DIR or {DATA_VARIABLE}")

@@ -1,7 +1,7 @@
-"""What is kept back, as `torch.distributed.checkpoint` saves it: for any mesh, and for either leg.
+"""Residuals, as `torch.distributed.checkpoint` saves them: for any mesh, and for either leg.
 
 What ranks keep of a parameter is one tensor of its shape, sharded as the parameter: the part of the average that was
-not applied yet. A rank that loads it keeps so much that averages to the same, whatever the numbers of ranks.
+not applied yet. A rank that loads it keeps so much that averages to the same for any numbers of ranks.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ssfx.core.errors import ConfigError
-from ssfx.runtime.sharded.legs import Leg
-from ssfx.runtime.sharded.shard_leg import sent_to
-from ssfx.runtime.sharded.torch_fsdp import local_shard
 from ssfx.runtime.store import Store
+from ssfx.sharded.legs import Leg
+from ssfx.sharded.shard_leg import sent_to
+from ssfx.sharded.torch_fsdp import local_shard
 
 RESIDUAL = "residual"
 
@@ -51,7 +51,7 @@ class Resharded:
         keeping = [(leg, store) for leg, store in self.stores if leg.memory is not None and leg.memory.stateful]
         if not keeping:
             raise ConfigError(
-                "what was kept back would be lost: this exchange has no residual; use memory=residual, or leave ssfx "
+                "the saved residuals would be lost: this exchange has none; use memory=residual, or leave ssfx "
                 "out of the checkpoint that is loaded"
             )
         leg, store = keeping[0]

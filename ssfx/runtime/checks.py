@@ -1,30 +1,47 @@
-"""What makes an exchange wrong without an error of its own: a second one, other parameters, other models."""
+"""What would make an exchange wrong without an error of its own: models, optimizers, arguments, no process group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ssfx.core.errors import ConfigError
 
+Optimizers = tuple[torch.optim.Optimizer, ...]
 OWN_EXCHANGE = {
     "DistributedDataParallel": "attach to the bare module instead, and do not wrap it",
     "FullyShardedDataParallel": "it shards parameters, which ssfx does not; train the unwrapped module",
 }
+_ANY_UNUSED = "parameters without a gradient are always allowed"
+ARGUMENTS = {
+    "find_unused_parameters": _ANY_UNUSED,
+    "static_graph": _ANY_UNUSED,
+    "device_ids": "the exchange is on the parameters' device",
+    "output_device": "the exchange is on the parameters' device",
+    "dim": "the batch is split by the script",
+    "init_sync": "parameters and buffers are always made equal when attaching",
+    "bucket_cap_mb": "scheme=ddp has bucket_cap_bytes, other schemes group gradients themselves",
+    "gradient_as_bucket_view": "gradients have memory of their own",
+    "device_mesh": "give the ranks as process_group",
+    "mixed_precision": "use torch.autocast",
+}
+"""Arguments of DistributedDataParallel that `attach` does not have, and what holds instead."""
 
-Optimizers = tuple[torch.optim.Optimizer, ...]
 
-
-def is_sharded(model: object) -> bool:
-    """Return whether torch's `fully_shard` has wrapped `model` or a part of it."""
-    return isinstance(model, torch.nn.Module) and any(
-        kind.__name__ == "FSDPModule" for part in model.modules() for kind in type(part).__mro__
-    )
+def check_arguments(options: Iterable[str]) -> None:
+    """Raise ConfigError for an argument of DistributedDataParallel among the options of a scheme."""
+    for name in options:
+        if name in ARGUMENTS:
+            raise ConfigError(
+                f"{name} is an argument of DistributedDataParallel, not of attach; drop it: {ARGUMENTS[name]}"
+            )
 
 
 def check_module(model: object) -> None:
@@ -121,3 +138,39 @@ def refuse_inside_ddp(_module: torch.nn.Module, _inputs: Any) -> None:
 def _names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"parameter{'s' if len(names) > 1 else ''} {shown}"
+
+
+_OF_LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""What srun, Open MPI and other launchers of MPI tell a process; torch itself reads WORLD_SIZE and RANK only."""
+
+
+def check_group(process_group: Any) -> None:
+    """Raise ConfigError if the environment says that there are several ranks, and no process group exists."""
+    if process_group is not None or dist.is_initialized():
+        return
+    if reason := several_ranks(os.environ):
+        raise ConfigError(
+            f"{reason}, but no process group exists, so every rank would train for itself; call "
+            "torch.distributed.init_process_group before ssfx.attach (to train alone, set WORLD_SIZE=1)"
+        )
+
+
+def several_ranks(environment: Mapping[str, str]) -> str:
+    """Return the variable that says that this process is one of several ranks, as text; "" if none does.
+
+    WORLD_SIZE, or RANK where that is missing, counts before what launchers other than torch's set.
+    """
+    size, rank = _number(environment, "WORLD_SIZE"), _number(environment, "RANK")
+    if size is not None:
+        return f"WORLD_SIZE={size}" if size > 1 else ""
+    if rank is not None:
+        return f"RANK={rank}" if rank > 0 else ""
+    for name in _OF_LAUNCHERS:
+        if (_number(environment, name) or 0) > 1:
+            return f"{name}={environment[name]}"
+    return ""
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "").strip()
+    return int(text) if text.isdecimal() else None

@@ -12,14 +12,14 @@ from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors.memories import Memory
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
-from ssfx.runtime.ddp_compat import check_arguments
-from ssfx.runtime.guards import Optimizers, check_held, unwrapped
-from ssfx.runtime.setup import check_free, memory_of, model_device, notice_voting_zeros, scheme_options
-from ssfx.runtime.sharded.legs import Leg, ShardSum, weights_leg
-from ssfx.runtime.sharded.sync import ShardedSync
-from ssfx.runtime.sharded.torch_fsdp import ShardGroup, groups_of
+from ssfx.runtime.checks import Optimizers, check_arguments, check_held, unwrapped
+from ssfx.runtime.lifetime import check_free
+from ssfx.runtime.setup import memory_of, model_device, notice_voting_zeros, scheme_options
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.sharded_legs import check_leg
+from ssfx.sharded.legs import Leg, ShardSum, weights_leg
+from ssfx.sharded.sync import ShardedSync
+from ssfx.sharded.torch_fsdp import ShardGroup, groups_of
 
 _REFUSED = {
     "process_group": "the mesh of fully_shard says which ranks exchange",

@@ -18,9 +18,9 @@ from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan, TensorSpec
 from ssfx.runtime.online_costs import costs_for
 from ssfx.runtime.saved_state import identity
-from ssfx.runtime.sharded.torch_fsdp import ShardGroup
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.sharded_legs import GATHERS, OVER_SHARDS, check_weights, leg_plan
+from ssfx.sharded.torch_fsdp import ShardGroup
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class ShardSum(Leg):
-    """The sum over shards: one message of a group to every rank, whatever messages the scheme makes of it."""
+    """The sum over shards: one message of a group to every rank, however the scheme divides it into messages."""
 
     of_shards: ClassVar[bool] = True
     carriers: ClassVar[tuple[str, str] | None] = OVER_SHARDS

@@ -1,7 +1,7 @@
 """The sum over shards of one group: every rank sends every other its chunk, compressed, and adds up what it received.
 
 A message to one rank is laid out as a lane's message. All chunks are compressed in one call, as segments of a lane of
-as many tensors times ranks; what is kept back of them is the memory of those tensors (`sent_to` names them). Received
+as many tensors times ranks; their residuals are the memory of those tensors (`sent_to` names them). Received
 numbers are added in float32, in the order of ranks. Dense messages are torch's own reduce-scatter.
 """
 
@@ -19,9 +19,9 @@ from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Bucket, Lane, Plan
 from ssfx.runtime.lane_state import LaneState
 from ssfx.runtime.message import MessageLayout, Section
-from ssfx.runtime.sharded.places import places_of, runs_of
-from ssfx.runtime.sharded.torch_fsdp import ShardGroup
 from ssfx.runtime.store import Store
+from ssfx.sharded.places import places_of, runs_of
+from ssfx.sharded.torch_fsdp import ShardGroup
 from ssfx.simulator.pricing.shard_messages import is_native, row_bytes
 
 

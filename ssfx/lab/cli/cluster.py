@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ssfx.cli.terminal import print_table, say
+from ssfx.config.groups import check_choice
+from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
+from ssfx.lab.calibration.cluster_import import imported
+from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.perf_model.exchange_tables import held_out, sized
 
 if TYPE_CHECKING:
     from ssfx.perf_model.cluster import Cluster
@@ -35,8 +40,6 @@ def import_(files: tuple[Path, ...], name: str | None, nodes: int | None, device
     """Make a cluster file of FILEs: text of nccl-tests or rccl-tests, of any of all_reduce, all_gather, reduce_scatter,
     alltoall and sendrecv on any numbers of ranks; ssfx profile network.
     """
-    from ssfx.perf_model.cluster_import import imported
-
     stem = name or files[0].name.partition(".")[0] or "cluster"
     if Path(stem).name != stem or stem.startswith("."):
         raise ConfigError(f"--name {stem} must be the name of a file, without its folder")
@@ -66,8 +69,6 @@ def show(name: str) -> None:
 @click.argument("file", metavar="FILE")
 def check(file: str) -> None:
     """Check that FILE can be planned on, and say what in its tables is odd, and how well they predict themselves."""
-    from ssfx.perf_model.exchange_tables import held_out, sized
-
     found = _cluster(file)
     for table in found.tables:
         off = sorted(abs(error) for _, error in held_out(table))
@@ -84,10 +85,6 @@ def check(file: str) -> None:
 
 
 def _cluster(name: str) -> Cluster:
-    from ssfx.config.groups import check_choice
-    from ssfx.core.case import ClusterChoice
-    from ssfx.perf_model.cluster_file import cluster_on
-
     found = cluster_on(ClusterChoice(check_choice("cluster", name)), None, "auto")
     found.exchange()
     return found

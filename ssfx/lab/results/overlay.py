@@ -17,7 +17,7 @@ _NETWORK = list(TRACKS.values()).index("network")
 
 
 def steps_in(events: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
-    """Return the numbers of the steps of which a runtime's trace says when they began, in order."""
+    """Return the numbers of the steps whose begin a runtime's trace has, in order."""
     return tuple(event["args"]["step"] for event in events if event.get("cat") == BEGIN)
 
 

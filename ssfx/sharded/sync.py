@@ -16,21 +16,22 @@ from ssfx.collectives import collectives
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
 from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
-from ssfx.runtime.guards import Optimizers
+from ssfx.runtime.checks import Optimizers
 from ssfx.runtime.lane import Room, StepKey
+from ssfx.runtime.lifetime import attached_parameters, claim_model, release_model
 from ssfx.runtime.make_lane import make_lane
 from ssfx.runtime.optimizer_hooks import OptimizerHooks
 from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
-from ssfx.runtime.setup import attached_parameters, broadcast_model, claim_model, release_model
-from ssfx.runtime.sharded.group_exchange import GroupExchange
-from ssfx.runtime.sharded.legs import Leg, ShardSum, Weights
-from ssfx.runtime.sharded.resharding import Resharded
-from ssfx.runtime.sharded.shard_leg import Buffers, ShardLeg, sent_shapes
-from ssfx.runtime.sharded.torch_fsdp import ShardGroup
-from ssfx.runtime.sharded.weight_gather import WeightGather
+from ssfx.runtime.setup import broadcast_model
 from ssfx.runtime.store import Store
 from ssfx.schemes.make_plan import check_memory
 from ssfx.schemes.sharded_legs import profile_of
+from ssfx.sharded.group_exchange import GroupExchange
+from ssfx.sharded.legs import Leg, ShardSum, Weights
+from ssfx.sharded.resharding import Resharded
+from ssfx.sharded.shard_leg import Buffers, ShardLeg, sent_shapes
+from ssfx.sharded.torch_fsdp import ShardGroup
+from ssfx.sharded.weight_gather import WeightGather
 from ssfx.simulator.pricing.message_sizes import lane_rounds
 from ssfx.simulator.pricing.shard_messages import shard_traffic
 
@@ -140,7 +141,7 @@ class ShardedSync:
         `sent_bytes` are of every collective that ssfx has replaced, and `planned_bytes` what the plans say of them;
         `shard_sent_bytes` and `planned_shard_bytes` are those of the sums over shards, where ssfx has replaced them.
         `weight_sent_bytes` and `planned_weight_bytes` are of one gather of each group's weights, where ssfx gathers.
-        `undone_exchanges`: a number was not finite. `kept_bytes`: memory of what is kept back, with its copy under way.
+        `undone_exchanges`: a number was not finite. `kept_bytes`: memory of residuals, with their copy under way.
         """
         replica_bytes, shard_bytes = (sum(sent[leg] for sent in self._sent_bytes) for leg in (0, 1))
         planned = 0
@@ -224,7 +225,7 @@ class ShardedSync:
         self._install()
 
     def for_checkpoint(self) -> Resharded:
-        """Return what `torch.distributed.checkpoint` saves and loads beside the model, on any mesh: what is kept back.
+        """Return what `torch.distributed.checkpoint` saves and loads beside the model, on any mesh: the residuals.
 
         Give it a name in the dictionary that is saved: `save({"model": ..., "ssfx": sync.for_checkpoint()})`.
         """
@@ -236,7 +237,7 @@ class ShardedSync:
         return Resharded(self._stores(), lambda: self.step, load)
 
     def detach(self) -> None:
-        """Torch's own exchange is back; what was kept back and not sent is lost."""
+        """Torch's own exchange is back; residuals that were not sent are lost."""
         self._stop_listening()
         self._optimizer_hooks.close()
         for group in self._weights.groups if self._weights is not None else self._groups:

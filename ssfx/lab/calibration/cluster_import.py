@@ -13,10 +13,10 @@ from typing import Any
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import DAMAGED, loads
 from ssfx.core.yaml_file import read_yaml
+from ssfx.lab.calibration.nccl_log import Log, logs_of, looks_like_log
 from ssfx.perf_model import devices
 from ssfx.perf_model.exchange_tables import ExchangeTable, exchange_lines, sized, tables_of
 from ssfx.perf_model.links import link_kind
-from ssfx.perf_model.nccl_log import Log, logs_of, looks_like_log
 
 LARGEST_BYTES = 64 * 2**20
 """A larger file is no log of one test."""

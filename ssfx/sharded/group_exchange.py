@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 
 from ssfx.runtime.lane import LaneExecutor, Room, StepKey
-from ssfx.runtime.sharded.shard_leg import ShardLeg
-from ssfx.runtime.sharded.torch_fsdp import ShardGroup, local_shard
+from ssfx.sharded.shard_leg import ShardLeg
+from ssfx.sharded.torch_fsdp import ShardGroup, local_shard
 
 
 class GroupExchange:
-    """One group of `fully_shard`; what its exchange keeps back counts once an optimizer steps with it.
+    """One group of `fully_shard`; its residuals count once an optimizer steps with it.
 
     `open` names the parameters whose averages no optimizer has stepped with yet.
     """
@@ -74,7 +74,7 @@ class GroupExchange:
         self._end(reduced)
 
     def stepped(self, held: Collection[int]) -> None:
-        """Commit what was kept back of the parameters with these ids, unless an exchanged number was not finite."""
+        """Commit the residuals of the parameters with these ids, unless an exchanged number was not finite."""
         names = {name for name, p in self.group.parameters() if name in self.open and id(p) in held}
         if not names:
             return

@@ -1,0 +1,146 @@
+"""Generated parts of pages that show recorded runs: emulated networks, one H200, long runs in shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from experiments.common.pages.markdown import table
+from experiments.common.validation.one_gpu import SHEET, nominal_s
+from ssfx.core.files import loads, read
+from ssfx.core.paths import reference_dir
+from ssfx.core.rows import Row
+from ssfx.lab.calibration.step_law import EXPERIMENT, is_dense
+from ssfx.lab.results.manifest import describe
+from ssfx.perf_model.measured_gpus import MeasuredStep, MeasuredTraining, measured_gpu
+
+RECORD = "emulated_benchmark.json"
+"""The file in results/reference that --json of benchmarks/emulated.py has written."""
+
+
+def emulated_block(folder: Path | None = None) -> str:
+    """Return the best scheme on each network and auto with their ratios, and what they were obtained on."""
+    record = _record("emulated", RECORD, folder)
+    if isinstance(record, str):
+        return record
+    groups: dict[str, dict[str, None]] = {}
+    for run in record["runs"]:
+        groups.setdefault(f"{_about(run)}, {run['rounds']} rounds", {})[run["network"]] = None
+    obtained = "; ".join(f"{', '.join(networks)}: {about}" for about, networks in groups.items())
+    lines = [line for run in record["runs"] for line in run["summary"]]
+    return (
+        f"{table(record['columns'], lines)}\n\n{obtained}. One thread a worker; {_busy(record['runs'])}. Loopback is "
+        "measured, the other networks are emulated. Ratios are medians with their range."
+    )
+
+
+def _record(benchmark: str, name: str, folder: Path | None) -> Any:
+    """Return the content of the file, else the sentence that says how it is made."""
+    path = (folder or reference_dir()) / name
+    if not path.exists():
+        command = f"python benchmarks/{benchmark}.py --json results/reference/{name}"
+        return f"*Nothing is committed yet; `{command}` makes one.*"
+    return read(path, loads)
+
+
+def _about(record: Any) -> str:
+    return (
+        f"{describe(record['hardware'])}, {record['date'][:10]}, commit {record['code']['commit'][:7]}, "
+        f"torch {record['versions']['torch']}"
+    )
+
+
+def _busy(parts: Any) -> str:
+    return f"other work on at most {max(part['background_cores'] for part in parts):.1f} cores"
+
+
+_STEPS = ("model, batch", "precision", "nominal ms", "GPU busy ms", "error", "wall ms", "in another process",
+          "wall / busy", "kernels", "host us a kernel")  # fmt: skip
+
+
+def steps_block() -> str:
+    """Return a table of the steps: nominal, the GPU's busy time, walls, and what a kernel takes the host."""
+    return table(_STEPS, map(_step, measured_gpu(SHEET).steps))
+
+
+def _step(step: MeasuredStep) -> tuple[str, ...]:
+    nominal_ms = 1e3 * nominal_s(step)
+    return (
+        f"{step.model}, {step.batch_size}", step.precision, f"{nominal_ms:.1f}", f"{step.busy_ms:.1f}",
+        f"{100 * (nominal_ms / step.busy_ms - 1):+.0f} %", f"{step.wall_ms:.1f}", f"{step.profiled_wall_ms:.1f}",
+        f"{step.wall_ms / step.busy_ms:.2f}", f"{step.kernels:,}",
+        f"{1e3 * step.host_ms / step.kernels:.0f}" if step.host_bound else "-",
+    )  # fmt: skip
+
+
+def trainings_block() -> str:
+    """Return a table of the trainings on one rank: milliseconds of an iteration by model and scheme."""
+    trainings = measured_gpu(SHEET).trainings
+    schemes = list(dict.fromkeys(one.scheme for one in trainings))
+    rows: dict[str, dict[str, MeasuredTraining]] = {}
+    for one in trainings:
+        rows.setdefault(f"{one.model}, {one.batch_size}", {})[one.scheme] = one
+    return table(
+        ("model, batch", *schemes),
+        [(name, *(_iteration(found[scheme]) for scheme in schemes)) for name, found in rows.items()],
+    )
+
+
+def _iteration(one: MeasuredTraining) -> str:
+    return f"{one.iteration_ms:.1f} ({one.p10_ms:.1f} to {one.p90_ms:.1f})"
+
+
+def kernels_block() -> str:
+    """Return a table of the kernels' times as multiples of a copy, by version of Triton and number of elements."""
+    lines = []
+    for one in measured_gpu(SHEET).kernels:
+        for operation, points in one.copies.items():
+            lines.append((f"{one.triton}, {one.code}", operation, *(f"{copies:.1f}" for _, copies in points)))
+    sizes = [f"{numel:,.0f}" for numel, _ in measured_gpu(SHEET).kernels[0].copy_gb_s]
+    return table(("Triton, code", "operation", *(f"{size} elements" for size in sizes)), lines)
+
+
+SHARDED = "sharded_quality"
+HEADER = ("task", "sums", "weights", "seeds", "at the end", "dense", "gap by seed", "bytes of a step")
+
+
+def sharded_quality_block(rows: Sequence[Row]) -> str:
+    """Return a line for each task and method: its quality, that of dense training from the same seeds, and bytes."""
+    sharded = [row for row in rows if row.case.experiment == SHARDED and not is_dense(row)]
+    dense = {
+        (row.case.model, row.case.seed): row for row in rows if row.case.experiment == EXPERIMENT and is_dense(row)
+    }
+    groups: dict[tuple[str, str, str], list[tuple[Row, Row]]] = {}
+    for row in sharded:
+        case = row.case
+        if (whole := dense.get((case.model, case.seed))) is not None:
+            key = (case.model, case.compressor or "", case.weights or "torch's own")
+            groups.setdefault(key, []).append((row, whole))
+    if not groups:
+        return f"*No such rows are committed yet; `ssfx run experiment={SHARDED}` makes them.*"
+    return table(HEADER, [_cells(*key, pairs) for key, pairs in sorted(groups.items())])
+
+
+def _cells(model: str, sums: str, weights: str, pairs: Sequence[tuple[Row, Row]]) -> tuple[str, ...]:
+    pairs = sorted(pairs, key=lambda pair: pair[0].case.seed)
+    metric = "perplexity" if "perplexity" in pairs[0][0].metrics else "top1"
+    ours, theirs = ([float(row.metrics[metric] or 0) for row in part] for part in zip(*pairs, strict=True))
+    gaps = ", ".join(f"{100 * _gap(metric, one, other):+.2f} %" for one, other in zip(ours, theirs, strict=True))
+    share = fmean(
+        float(one.metrics["sent_bytes"] or 0) / float(whole.metrics["sent_bytes"] or 1) for one, whole in pairs
+    )
+    return (
+        model, f"`{sums}`", weights, str(len(pairs)), _said(metric, ours), _said(metric, theirs), gaps, f"{share:.2f}"
+    )  # fmt: skip
+
+
+def _gap(metric: str, value: float, dense: float) -> float:
+    """Return the gap of the evaluated loss where there is one, else of the quality, as a share of dense training's."""
+    return log(value) / log(dense) - 1 if metric == "perplexity" else value / dense - 1
+
+
+def _said(metric: str, values: Sequence[float]) -> str:
+    return f"perplexity {fmean(values):.2f}" if metric == "perplexity" else f"{100 * fmean(values):.2f} % top-1"

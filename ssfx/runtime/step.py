@@ -1,0 +1,385 @@
+"""One step of a model that is exchanged: gradients as they arrive, the end of backward, the optimizers' steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from time import perf_counter
+from typing import Any
+from weakref import WeakSet, ref
+
+import torch
+
+from ssfx.collectives.comm import Comm
+from ssfx.compressors import build
+from ssfx.compressors.kernels.narrow import CUT
+from ssfx.compressors.memories import Memory
+from ssfx.compressors.memories.rates import Rates
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs, placeholder_costs
+from ssfx.planning.exempt import exempted
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
+from ssfx.runtime.agreement import attach_facts, check_agreed, model_facts
+from ssfx.runtime.backward import BackwardPass, nested
+from ssfx.runtime.buffers import Buffers
+from ssfx.runtime.checks import Optimizers, refuse_inside_ddp
+from ssfx.runtime.commit import Commit
+from ssfx.runtime.exchange import Exchange, Slot
+from ssfx.runtime.hooks import DdpHabits, hook
+from ssfx.runtime.join import Uneven
+from ssfx.runtime.lifetime import LoneRank, attached_parameters, claim_model, when_dropped
+from ssfx.runtime.liveness import Peers
+from ssfx.runtime.members import Agreed, Members
+from ssfx.runtime.online import registration_profile
+from ssfx.runtime.optimizer_hooks import OptimizerHooks
+from ssfx.runtime.planner import Planner
+from ssfx.runtime.saved_state import identity
+from ssfx.runtime.setup import broadcast_model, broadcast_tensors, check_momentum, warm_up
+from ssfx.runtime.skipped import undo
+from ssfx.runtime.stats import StepStats
+from ssfx.runtime.store import Store
+from ssfx.runtime.trace import Tracer
+from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import check_memory, make_plan
+
+_log = logging.getLogger("ssfx")
+
+
+class Exchanging(Uneven):
+    """What `attach` puts on a model and its optimizers; Sync is its handle.
+
+    A step is: `_hook` for each gradient, the first of which begins the exchange; `_finish` at the end of backward;
+    `_before_optimizer` and `_after_optimizer` around the steps that use the averages.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizers: Optimizers,
+        *,
+        scheme: str,
+        given: dict[str, Any],
+        memory: Memory | None,
+        scaler: torch.amp.GradScaler | None,
+        comm: Comm,
+        costs: Costs | None,
+        profile: Profile | None = None,
+        seed: int,
+        trace: bool,
+        exempt: frozenset[str] = frozenset(),
+        broadcast_buffers: bool = True,
+    ) -> None:
+        super().__init__()
+        self.comm = comm
+        self.scheme = schemes[scheme]
+        self.given = given
+        self.memory = memory
+        self.seed = seed
+        self._exempt = exempt
+        self.step = 0
+        self.skipped_steps = 0
+        self.last: StepStats | None = None
+        self.tracer = Tracer(trace, comm.rank)
+        self.store = Store()
+        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self._model = model
+        self._members = Members(model)
+        self._params = self._members.exchanged
+        self._rates: Rates | None = None
+        if memory is not None and memory.follows_rate:
+            self._rates = Rates(optimizers, self._params, partial(self.store.get, buffer=memory.buffers[0]))
+        self._base = registration_profile(self._params, self._members.dtypes, optimizers)
+        self._backward = BackwardPass()
+        self._enabled = True
+        self._heard = False
+        """A backward pass has reached this rank since the last exchange."""
+        self._open = False
+        self._going_on: set[str] = set()
+        self._cancelled: set[str] = set()
+        self._said_cut = False
+        self._came: list[str] = []
+        """Weights that are to be made equal on all ranks once the backward pass has ended."""
+        self._late = False
+        """Weights came that no exchange was heard of yet, when an optimizer was about to step."""
+        self._exchanged = False
+        self._stepped: WeakSet[torch.optim.Optimizer] = WeakSet()
+        """Optimizers that have stepped since the last exchange; a new one may have the address of one that is gone."""
+        self._handles: list[Any] = []
+        probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
+        if memory is not None:
+            check_memory(probe, memory)
+        if comm.world_size > 1:
+            self._agree_on_model(costs is not None, optimizers)
+            self._peers = Peers(comm)
+            comm.look = self._peers.look
+        self._planner = self._planner_with(costs, profile)
+        self.plan: Plan = self._planner.first_plan()
+        if comm.world_size == 1:
+            claim_model(model)
+            self._alone = LoneRank(self._params.values(), optimizers, comm.group)
+            self._habits = DdpHabits(model, self.no_sync)
+            return
+        self._exchange = Exchange(comm, self._members, memory, self.store, self.tracer)
+        self._commit = Commit(self._exchange, self._params, self._rates, speaks=comm.rank == 0)
+        self._buffers = Buffers(model, comm) if broadcast_buffers else None
+        if memory is not None:
+            for spec in self.scheme.online(given).compressors(placeholder_costs(comm.world_size)):
+                warm_up(build(spec), memory, comm.device, comm.world_size)
+        self._install(self.plan)
+        for slot in self._exchange.slots.values():
+            self._listen(slot)
+        for optimizer in optimizers:
+            self._hook_optimizer(optimizer)
+        self._optimizer_hooks = OptimizerHooks(
+            optimizers, self._ids_now, attached_parameters, self._take_up, self._commit.stepped
+        )
+        self._handles.append(model.register_forward_pre_hook(hook(self._before_forward, keeps=self)))
+        self._habits = DdpHabits(model, self.no_sync)
+        claim_model(model)
+        self._dropped = when_dropped(self, self._exchange, self._peers)
+
+    def _agree_on_model(self, has_costs: bool, optimizers: Optimizers) -> None:
+        """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
+        kind = identity(self.scheme, self.given, self.memory)["memory_kind"]
+        facts = attach_facts(self.scheme, self.given, kind, self.seed, has_costs, self._exempt, self.scaler)
+        facts |= model_facts(self._model, optimizers)
+        check_agreed(self.comm, facts, "attach with the same model, optimizer and options on every rank")
+        broadcast_model(self._model, self.comm)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside accumulate locally; the next one outside exchanges the sum."""
+        before, self._enabled = self._enabled, False
+        try:
+            yield
+        finally:
+            self._enabled = before
+            self._exchanged = False  # a step without another backward pass has to exchange what was added here
+
+    def synchronize(self) -> None:
+        """Exchange what is in `.grad` now; needed only if no backward pass outside `no_sync` did it."""
+        if self.comm.world_size == 1:
+            return
+        if self._begin():
+            self._finish()
+
+    @property
+    def optimizers(self) -> Optimizers:
+        """The optimizers that step what is exchanged, in the order in which they were made known."""
+        return self._optimizer_hooks.known
+
+    def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:
+        """Give all ranks the parameters and buffers of `rank`, and `others`, of which all have as many."""
+        broadcast_model(self._model, self.comm, rank, others)
+
+    def _planner_with(self, costs: Costs | None, profile: Profile | None = None) -> Planner:
+        return Planner(
+            self.comm, self._model, self.scheme, self.given, self.memory, self.store, self._base, costs, self._install,
+            lambda buffer: self._exchange.kept_squares(buffer), profile,
+        )  # fmt: skip
+
+    def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
+        self.plan = plan = exempted(plan, self._exempt)
+        self._commit.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's lanes hold it
+
+    def _put(self, plan: Plan, *, for_a_while: bool) -> None:
+        if self.last is not None:
+            self.last.freeze()  # it reads the buffers of the plan that goes
+        self._exchange.install(plan, self.step, for_a_while=for_a_while)
+
+    def _listen(self, slot: Slot) -> None:
+        # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
+        self._handles.append(slot.listen(partial(_arrived, ref(self), ref(slot))))
+
+    def _refresh(self) -> bool:
+        """Listen to weights that came to the model since the last look; return whether there are any."""
+        if not self._members.stale:
+            return False
+        self._commit.look_at_weights()  # while they are the ones that were exchanged
+        fresh = self._exchange.replace(self._members.refresh())
+        for slot in fresh:
+            self._listen(slot)
+        return bool(fresh)
+
+    def _ids_now(self) -> set[int]:
+        self._late = self._refresh() or self._late
+        return self._members.ids
+
+    def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
+        refuse_inside_ddp(module, inputs)
+        if not torch.compiler.is_compiling():
+            self._refresh()
+
+    def _hook(self, slot: Slot) -> None:
+        if not self._open:
+            self._commit.look(slot.name)
+        self._heard = True
+        if not self._enabled or (not self._open and self._habits.accumulates):
+            self._exchanged = self._exchanged and self._open
+            self._commit.added_to(slot.name)
+            return
+        observer, kept_back = self._planner.observer, self._planner.kept_back
+        if observer is not None:
+            observer.seen(slot.name)
+            began = perf_counter()
+        if not self._open:
+            self._begin()
+        if self._backward.enter():
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
+        if kept_back is not None and kept_back.due:
+            kept_back.gradient(slot.name, slot.param.grad)
+        if slot.heard_last():  # else it is taken at the end of the backward pass
+            self._exchange.arrive(slot)
+        if observer is not None:
+            observer.hook_took(perf_counter() - began)
+
+    def _begin(self) -> bool:
+        """Start an exchange; return False where no rank has a gradient, and there is none."""
+        self._refresh()
+        self._habits.look()
+        self.take_part()
+        members = self._members
+        members.idle = not (self._heard or self.ended_here) and self._commit.idle(self._params.values())
+        alarm = members.news()
+        if members.watching and members.heard(self.comm, mine=alarm):
+            self._commit.settle(end=True)
+            if self._agree().idle:
+                self._make_equal()
+                self._exchanged = True
+                return False
+            alarm = False
+        self._going_on = self._commit.settle()
+        self._open, self._exchanged, self._late = True, False, False
+        self._backward.begin()
+        self.store.follow(self.scaler.get_scale() if self.scaler is not None else 1.0)
+        if self._rates is not None:
+            self._rates.begin()
+        self._exchange.begin(self.step, self.seed, self._going_on, alarm=alarm)
+        return True
+
+    def _end_of_graph(self) -> None:
+        # A graph nested in the backward pass ends before gradients of the outer one have arrived.
+        if self._open and not (self._exchange.incomplete() and nested()):
+            self._finish()
+
+    def _finish(self) -> None:
+        """End of backward: the averaged gradients are in `.grad`, or the step is undone on every rank."""
+        with torch.no_grad():
+            finite, idle = self._exchange.finish(), False
+            if not finite and self._members.heard(self.comm, mine=self._members.news()):
+                finite, idle = self._again()
+            self._make_equal()
+            if finite and self.divides_by_active:
+                exchanged = self._exchange.exchanged()
+                grads = [p.grad for name, p in self._params.items() if name in exchanged and p.grad is not None]
+                torch._foreach_mul_(grads, self.share_of_active())
+            if not idle:
+                self._commit.begin(self._exchange.exchanged() if finite else set())
+            if not (finite or idle):
+                self.skipped_steps += 1
+                if (why := undo(self._params, self.scaler, self.skipped_steps, self.comm.rank)) is not None:
+                    _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
+            if self._buffers is not None:
+                self._buffers.broadcast()
+        if self._exchange.cut_values and not self._said_cut:
+            self._said_cut = True
+            kept = self.memory is not None and self.memory.stateful
+            _log.warning(
+                "%d values beyond %g were cut to what float16 holds, and the rest is %s; clip gradients, or send "
+                "bfloat16 or float32 (sync.stats()['cut_values'] counts them)",
+                self._exchange.cut_values, CUT, "sent in later steps" if kept else "lost, since there is no residual",
+            )  # fmt: skip
+        self._open, self._exchanged, self._heard = False, True, False
+        self._stepped.clear()
+        self._peers.exchanges += 1
+        if idle:
+            return
+        self.last = self._exchange.stats(skipped=not finite)
+        self.step += 1
+        began = perf_counter()
+        if self._planner.end_step(self.last) and self.scheme.profiled:
+            self.last.plan_s = perf_counter() - began
+
+    def _again(self) -> tuple[bool, bool]:
+        """Agree with the other ranks and exchange once more; return whether it is finite, and whether none has any."""
+        if self._going_on:
+            raise ConfigError(
+                "weights were added, frozen or thawed while averaged gradients of an earlier backward pass were still "
+                "in .grad; call optimizer.zero_grad() or optimizer.step() before that"
+            )
+        if self._agree().idle:
+            return False, True
+        self._exchange.begin(self.step, self.seed)
+        return self._exchange.finish(), False
+
+    def _agree(self) -> Agreed:
+        """All ranks know what all of them train, and have a plan for it."""
+        before = dict(self._params), {spec.name: spec.dtype for spec in self._base.tensors}
+        agreed = self._members.agree(self.comm)
+        self._came += [name for name in agreed.came if name in self._params]
+        if (dict(self._params), agreed.trained) != before:
+            self._plan_anew(before[0])
+        return agreed
+
+    def _make_equal(self) -> None:
+        """Weights that came to the model have rank 0's values on all ranks; not inside backward, which needs theirs."""
+        if self._came:
+            broadcast_tensors([self._params[name] for name in self._came], self.comm)
+            if self.comm.rank == 0:
+                _log.info("exchanged from now on: %s", ", ".join(self._came))
+            self._came = []
+
+    def _plan_anew(self, before: Mapping[str, torch.nn.Parameter]) -> None:
+        self._base = registration_profile(self._params, self._members.dtypes, self.optimizers)
+        if self._rates is not None:
+            self._rates.know({name: p for name, p in self._params.items() if before.get(name) is not p})
+        names = {id(p): name for name, p in before.items()}
+        for name, p in self._params.items():
+            if name not in before and (old := names.get(id(p))) is not None:
+                self.store.rename(old, name)  # the module that holds it was put into another one
+        self.store.keep_only(self._members.params)
+        costs = self._planner.costs
+        self._planner.close()
+        self._planner = self._planner_with(costs)
+        self._install(self._planner.first_plan())
+
+    def _take_up(self, optimizer: torch.optim.Optimizer) -> None:
+        """Treat an optimizer that was made after attach as one that was given, from its first step on."""
+        if self.memory is not None:
+            check_momentum(self.memory, (optimizer,))
+        if self._rates is not None:
+            self._rates.follow(optimizer)
+            _log.warning("memory=lr_scaled follows the rate of the new optimizer from its second step on")
+        self._hook_optimizer(optimizer)
+
+    def _hook_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self._handles.append(optimizer.register_step_pre_hook(torch.compiler.disable(self._before_optimizer)))
+        self._handles.append(optimizer.register_step_post_hook(torch.compiler.disable(self._after_optimizer)))
+
+    def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch._C._current_graph_task_id() != -1:
+            raise ConfigError(
+                f"{type(optimizer).__name__}.step() was called inside the backward pass, before gradients were "
+                "exchanged; step after loss.backward() instead of in a hook"
+            )
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
+        missed = not self._exchanged or optimizer in self._stepped or self._refresh() or self._late
+        if missed and closure is None:  # a closure has its own backward
+            self.synchronize()  # no hook fired on this rank; the others are waiting for it
+        self._commit.in_closure = closure is not None
+        self._cancelled = self._commit.cancelled(optimizer) if closure is None else set()
+
+    def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
+        self._stepped.add(optimizer)
+        self._commit.in_closure = False
+        self._commit.stepped(optimizer, self._cancelled)
+
+
+def _arrived(sync: ref[Exchanging], slot: ref[Slot], _param: torch.Tensor) -> None:
+    """Hand a gradient to its exchange, if that still exists."""
+    there, place = sync(), slot()
+    if there is not None and place is not None:
+        there._hook(place)
