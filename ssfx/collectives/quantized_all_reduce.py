@@ -115,7 +115,7 @@ class _Parts:
         self._compressor, self._work, self._comm, self._ranks = work.compressor, work, comm, ranks
         casts = work.compressor.additive
         self._inside, self._all = (comm.world_size // len(ranks), comm.world_size) if casts else (1, 1)
-        """By what a part is divided before the sum and after it, so that what travels is an average of so many ranks."""
+        """By what a part is divided before the sum, and the sum: averages of so many ranks travel."""
         # Random numbers of a lane, a shard and a part are its own, before and after the sum.
         self._first_id = 2 * comm.world_size * work.lane + shard
 

@@ -1,4 +1,7 @@
-"""The density of a sparse scheme falls in stages while it warms up; nothing is lost, a resumed run goes on in it."""
+"""Dense at first: the density falls in stages while it warms up, or everything is sent dense for some steps.
+
+Nothing is lost, and a resumed run goes on in its stage.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,29 @@ def test_a_run_cut_in_the_warm_up_goes_on_in_it(pool: Pools, cut: int) -> None:
     assert all(pool.run(work_resume.resumes_exactly, 2, WARM | {"density": 0.05}, cut))
 
 
+@pytest.mark.parametrize("scheme", ["per_tensor", "powersgd", "mergecomp"])
+def test_the_first_steps_are_those_of_ddp(pool: Pools, scheme: str) -> None:
+    """Of a scheme that profiles, profiling begins when they are over."""
+    options = {"scheme": scheme, "dense_steps": 3} | ({} if scheme == "powersgd" else {"compressor": "topk"})
+    last_dense = 3 + schemes[scheme].online({}).observed_steps * schemes[scheme].profiled
+    for schemes_seen, distances in pool.run(work_momentum.dense_at_first, 2, options, last_dense + 2):
+        assert schemes_seen == ["ddp"] * last_dense + [scheme] * 2
+        assert max(distances[:last_dense]) < 1e-6 < min(distances[last_dense:])
+
+
+@pytest.mark.parametrize("cut", [2, 3])
+def test_a_run_cut_in_the_dense_steps_goes_on_in_them(pool: Pools, cut: int) -> None:
+    options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.05, "dense_steps": 3}
+    assert all(pool.run(work_resume.resumes_exactly, 2, options, cut))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"density_warmup": -1}, "must not be negative"), ({"compressor": "fp16", "density_warmup": 4}, "no effect")],
+    [
+        ({"dense_steps": -1}, "must not be negative"),
+        ({"density_warmup": -1}, "must not be negative"),
+        ({"compressor": "fp16", "density_warmup": 4}, "no effect"),
+    ],
 )
 def test_a_warm_up_that_cannot_be_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
