@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
+from ssfx.advice.local_updates import local_updates
 from ssfx.advice.map_2026 import place_on_map
 from ssfx.advice.ranked import Entry, Ranking
 from ssfx.perf_model.cautions import cautions
@@ -52,6 +53,7 @@ def first_screen(advice: Ranking) -> list[ScreenLine]:
         *_memory(answer, advice),
         ScreenLine(f"Checked: {checked}.", _IN, _IN),
         *([ScreenLine(f"Map: {place}.", _IN, _IN)] if place else []),
+        *([ScreenLine(f"Not asked: {others}.", _IN, _IN)] if (others := local_updates(setting.cluster)) else []),
         *([ScreenLine(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
         ScreenLine(f"How sure: {_how_sure(answer.best or dense)}.", _IN, _IN),
         *([ScreenLine(f"Quality: {_quality(answer.best)}.", _IN, _IN)] if answer.best else []),
