@@ -51,7 +51,8 @@ def most_important(kinds: Iterable[Collection[str]], numel: Mapping[str, int]) -
 
     A tensor that does not fit is passed over: of a language model with a large vocabulary, its embedding.
     """
-    left, chosen = MOST_AUTO * sum(numel.values()), set()
+    left = MOST_AUTO * sum(numel.values())
+    chosen: set[str] = set()
     for names in kinds:
         for name in sorted(set(names) - chosen, key=lambda name: (numel[name], name)):
             if numel[name] <= left:

@@ -5,7 +5,12 @@ Nothing is lost, and a resumed run goes on in its stage.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
+from docs.markdown import python_blocks
 from runtime import work_momentum, work_resume
 from runtime.pool import Pools
 
@@ -66,3 +71,27 @@ def test_a_run_cut_in_the_dense_steps_goes_on_in_them(pool: Pools, cut: int) -> 
 def test_a_warm_up_that_cannot_be_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         schemes["per_tensor"].options(options)
+
+
+def test_the_recipe_of_the_page_freezes_the_second_moment() -> None:
+    """Its value without bias stays, and steps are those of the first moment over its root."""
+    page = Path(__file__).parents[2] / "docs" / "schemes.md"
+    (recipe,) = (block for block in python_blocks(page) if block.startswith("# freeze\n"))
+    names: dict[str, Any] = {}
+    exec(recipe, names)
+    weight = torch.nn.Parameter(torch.zeros(50))
+    optimizer = torch.optim.AdamW([weight], lr=0.1, betas=(0.9, 0.95), weight_decay=0.0)
+    drawn = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        weight.grad = torch.randn(50, generator=drawn)
+        optimizer.step()
+    state = optimizer.state[weight]
+    unbiased = state["exp_avg_sq"] / (1 - 0.95**40)
+    names["freeze"](optimizer)
+    for step in range(40):
+        weight.grad, first, before = torch.zeros(50), state["exp_avg"].clone(), weight.detach().clone()
+        weight.grad[step] = 100.0  # as what a selection sends
+        first += 0.1 * (weight.grad - first)
+        optimizer.step()
+        torch.testing.assert_close(state["exp_avg_sq"], unbiased, rtol=1e-3, atol=0)
+        torch.testing.assert_close(before - weight.detach(), 0.1 * first / unbiased.sqrt(), rtol=1e-3, atol=1e-6)
