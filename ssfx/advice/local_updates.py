@@ -15,12 +15,13 @@ PUBLISHED = (
 
 
 def local_updates(cluster: Cluster) -> str:
-    """Return a sentence on methods of local updates for a cluster with slow links between nodes, "" for another.
+    """Return what follows on methods of local updates, for a cluster with slow links between nodes; "" for another.
 
     The numbers are their authors'. It is no recommendation: nothing here runs such a method, nor knows its time.
     """
     if cluster.nodes == 1 or gbps_per_device(cluster) > MOST_GBPS:
         return ""
     return (
-        f"methods that exchange weights after many steps. As published, {PUBLISHED}. ssfx neither runs nor prices them"
+        f" Not compared: methods that exchange weights after many steps. As published, {PUBLISHED}. ssfx neither runs nor "
+        "prices them."
     )
