@@ -22,6 +22,6 @@ def local_updates(cluster: Cluster) -> str:
     if cluster.nodes == 1 or gbps_per_device(cluster) > MOST_GBPS:
         return ""
     return (
-        f" Not compared: methods that exchange weights after many steps. As published, {PUBLISHED}. ssfx neither runs nor "
-        "prices them."
+        f" Not compared: methods that exchange weights after many steps. As published, {PUBLISHED}. "
+        "ssfx neither runs nor prices them."
     )
