@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
+from ssfx.advice.local_updates import local_updates
 from ssfx.advice.map_2026 import place_on_map
 from ssfx.advice.ranked import Entry, Ranking
 from ssfx.perf_model.cautions import cautions
@@ -50,7 +51,7 @@ def first_screen(advice: Ranking) -> list[ScreenLine]:
         *([ScreenLine(bandwidth, _IN, _IN)] if bandwidth else []),
         *_sixteen_bit(answer, advice),
         *_memory(answer, advice),
-        ScreenLine(f"Checked: {checked}.", _IN, _IN),
+        ScreenLine(f"Checked: {checked}.{local_updates(setting.cluster)}", _IN, _IN),
         *([ScreenLine(f"Map: {place}.", _IN, _IN)] if place else []),
         *([ScreenLine(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
         ScreenLine(f"How sure: {_how_sure(answer.best or dense)}.", _IN, _IN),

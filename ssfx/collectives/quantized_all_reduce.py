@@ -14,6 +14,7 @@ from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.compressors.base import Compressor, Context, Layout, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.core.lazy import torch
+from ssfx.wire.payload import VALUE_BYTES
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
@@ -38,7 +39,9 @@ class QuantizedAllReduce(Reducer):
     equal local index. All parts are quantised and sent to their owners, who add them up in float32 in the order of
     ranks, quantise the sums, and send them to all. So an element is quantised twice, and twice the quantised vector
     leaves a node, whatever the number of nodes. What a quantisation leaves out stays with the rank that left it out.
-    Numbers that are not finite travel as scales that are not, so nobody waits for them.
+    Of 16-bit compressors an element has two roundings as well, each by at most half a unit in the last place; averages
+    travel in place of sums, which float16 may not hold. Numbers that are not finite travel as scales or values that
+    are not, so nobody waits for them.
     """
 
     name = "quantized_all_reduce"
@@ -46,7 +49,7 @@ class QuantizedAllReduce(Reducer):
     source = "Markov et al. 2022 (CGX), Scatter-Reduce-Allgather; Wang et al. 2023 (ZeRO++), qgZ"
     selects = True
     quantizes = True
-    rules = ("qsgd", "fp8")
+    rules = ("qsgd", "fp16", "bf16", "fp8")
     options: QuantizedAllReduceOptions
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
@@ -110,6 +113,9 @@ class _Parts:
     def __init__(self, work: Reduction, comm: Comm, ranks: Sequence[int], shard: int) -> None:
         assert work.compressor is not None
         self._compressor, self._work, self._comm, self._ranks = work.compressor, work, comm, ranks
+        casts = work.compressor.additive
+        self._inside, self._all = (comm.world_size // len(ranks), comm.world_size) if casts else (1, 1)
+        """By what a part is divided before the sum, and the sum: averages of so many ranks travel."""
         # Random numbers of a lane, a shard and a part are its own, before and after the sum.
         self._first_id = 2 * comm.world_size * work.lane + shard
 
@@ -118,23 +124,23 @@ class _Parts:
         comm, own = self._comm, self._ranks.index(self._comm.rank)
         wire = _Wire(self._compressor, vector.numel(), len(self._ranks))
         parts = [wire.part(number, self._id(rank)) for number, rank in enumerate(self._ranks)]
-        leaving = self._compressed(wire, vector, parts)
+        leaving = self._compressed(wire, vector, parts, self._inside)
         if self._work.keeps:
             for row, part in zip(leaving, parts, strict=True):
-                self._decode(wire, row, vector[part.lo : part.hi], part.tensor_id, comm.rank, -1.0)
+                self._decode(wire, row, vector[part.lo : part.hi], part.tensor_id, comm.rank, -self._inside)
         if len(self._ranks) == comm.world_size:
             arriving = comm.all_to_all(leaving).wait()
         else:
             arriving = self._swapped(dict(zip(self._ranks, leaving, strict=True)), leaving[own])
         total = torch.zeros(wire.sizes[own], dtype=torch.float32, device=vector.device)
         for rank, row in zip(self._ranks, arriving, strict=True):
-            self._decode(wire, row, total, parts[own].tensor_id, rank)
+            self._decode(wire, row, total, parts[own].tensor_id, rank, self._inside)
 
         sums = replace(wire.part(0, self._id(comm.rank, after=True)), hi=len(total), pieces=((0, len(total)),))
         sums = replace(sums, layout=parts[own].layout)
-        record = self._compressed(wire, total, [sums])[0]
+        record = self._compressed(wire, total, [sums], self._all)[0]
         if self._work.keeps:
-            self._decode(wire, record, total, sums.tensor_id, comm.rank, -1.0)
+            self._decode(wire, record, total, sums.tensor_id, comm.rank, -self._all)
             vector[parts[own].lo : parts[own].hi] += total
         if len(self._ranks) == comm.world_size:
             return comm.all_gather(record).wait()
@@ -145,7 +151,7 @@ class _Parts:
         wire = _Wire(self._compressor, out.numel(), len(self._ranks))
         for number, (rank, row) in enumerate(zip(self._ranks, rows, strict=True)):
             part = out[wire.starts[number] : wire.starts[number + 1]]
-            self._decode(wire, row, part, self._id(rank, after=True), rank)
+            self._decode(wire, row, part, self._id(rank, after=True), rank, self._all)
 
     def _id(self, rank: int, *, after: bool = False) -> int:
         return self._first_id + self._comm.world_size * after + rank
@@ -159,12 +165,13 @@ class _Parts:
         self._comm.swap({rank: leaving[rank] for rank in others}, arriving).wait()
         return rows
 
-    def _compressed(self, wire: _Wire, vector: torch.Tensor, parts: Sequence[Part]) -> torch.Tensor:
-        """Return parts of a vector, quantised in one call, a row each."""
+    def _compressed(self, wire: _Wire, vector: torch.Tensor, parts: Sequence[Part], share: int) -> torch.Tensor:
+        """Return parts of a vector over `share`, quantised in one call, a row each."""
         work, comm = self._work, self._comm
         rows = torch.zeros(len(parts), wire.nbytes, dtype=torch.uint8, device=vector.device)
-        payload = _payload(rows.view(-1).view(torch.float32), rows.view(-1))
-        batch = Batch(tuple(parts), payload, {"a": vector}, rank=comm.rank, world_size=comm.world_size)
+        flat = rows.view(-1)
+        payload = wire.views(flat, flat)
+        batch = Batch(tuple(parts), payload, {"a": vector / share if share > 1 else vector}, rank=comm.rank)
         batch.seed, batch.step = work.seed, work.step
         self._compressor.compress_batch(batch)
         return rows
@@ -174,34 +181,39 @@ class _Parts:
     ) -> None:
         if not out.numel():
             return
-        ctx = Context(self._work.step, tensor_id, sender, self._comm.world_size, 1.0, self._work.seed)
+        ctx = Context(self._work.step, tensor_id, sender, 1, 1.0, self._work.seed)
         self._compressor.decompress_add(wire.payload(row, out.numel()), out, ctx, scale)
 
 
 class _Wire:
-    """How the parts of a vector travel: scales, then codes, in rows of the same length for all."""
+    """How the parts of a vector travel: scales, then values or codes, in rows of the same length for all."""
 
     def __init__(self, compressor: Compressor, numel: int, count: int) -> None:
         self._compressor = compressor
         self.sizes, self.starts = split_sizes(numel, count), split_starts(numel, count)
         largest = self._layout(self.sizes[0])
-        self._scale_bytes = 4 * largest.scales
-        self.nbytes = self._scale_bytes + 4 * math.ceil(largest.code_bytes / 4)
+        self._scale_bytes, self._value_dtype = 4 * largest.scales, largest.value_dtype
+        self.nbytes = 4 * math.ceil(largest.nbytes / 4)
 
     def part(self, number: int, tensor_id: int) -> Part:
         """Return a part of the vector, which is written to the row of its number."""
         lo, hi, row = self.starts[number], self.starts[number + 1], number * self.nbytes
-        at = Starts(scales=row // 4, codes=row + self._scale_bytes)
+        behind = row + self._scale_bytes
+        at = Starts(scales=row // 4, codes=behind, values=behind // VALUE_BYTES[self._value_dtype])
         return Part(lo, hi, self._layout(hi - lo), 1.0, tensor_id, at, ((lo, hi),))
 
     def payload(self, row: torch.Tensor, numel: int) -> Payload:
         """Return the views of a row that holds so many elements."""
-        layout = self._layout(numel)
-        return _payload(row[: 4 * layout.scales].view(torch.float32), row[self._scale_bytes :][: layout.code_bytes])
+        layout, behind = self._layout(numel), row[self._scale_bytes :]
+        payload = self.views(row[: 4 * layout.scales], behind)
+        return replace(payload, codes=behind[: layout.code_bytes], values=payload.values[: layout.values])
+
+    def views(self, scales: torch.Tensor, rest: torch.Tensor) -> Payload:
+        """Return a payload of bytes: those of scales, and those of values or codes."""
+        values = rest.view(getattr(torch, self._value_dtype))
+        return replace(
+            Payload.allocate(Layout(), rest.device), scales=scales.view(torch.float32), codes=rest, values=values
+        )
 
     def _layout(self, numel: int) -> Layout:
         return self._compressor.layout(numel, 1.0) if numel else Layout()
-
-
-def _payload(scales: torch.Tensor, codes: torch.Tensor) -> Payload:
-    return replace(Payload.allocate(Layout(), codes.device), scales=scales, codes=codes)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
 
-KINDS = ("vectors", "embeddings", "norms")
+KINDS = ("vectors", "embeddings", "norms", "heads", "auto")
+AUTO = ("vectors", "norms", "heads", "embeddings")
+"""Of which kinds "auto" takes tensors, the first before the others."""
+MOST_AUTO = 0.01
+"""Of all elements those of "auto" are at most this share."""
 _TABLES = ("emb", "wte", "wpe")
 """What is in the names of modules that are tables."""
 
@@ -24,17 +28,37 @@ def kinds_of(asked: str | Sequence[str]) -> tuple[str, ...]:
 def exempt_by_name(tensors: Sequence[TensorSpec], kinds: Sequence[str]) -> frozenset[str]:
     """Return the tensors of `kinds` where no modules are known.
 
-    A module whose `weight` is a vector is a norm; one whose name has emb, wte or wpe in it is an embedding.
+    A module whose `weight` is a vector is a norm; one whose name has emb, wte or wpe in it is an embedding; the head is
+    the matrix whose gradient comes first, as `tensors` are ordered. Of "auto" see `most_important`.
     """
+    if "auto" in kinds:
+        chosen = most_important([exempt_by_name(tensors, [kind]) for kind in AUTO], {t.name: t.numel for t in tensors})
+        return chosen | exempt_by_name(tensors, [kind for kind in kinds if kind != "auto"])
     owner = {spec.name: spec.name.rpartition(".") for spec in tensors}
     vectors = {spec.name for spec in tensors if len(spec.shape) <= 1}
     norms = {owner[name][0] for name in vectors if owner[name][2] == "weight"}
-    found: set[str] = vectors if "vectors" in kinds else set()
+    heads = [spec.name for spec in tensors if len(spec.shape) > 1][:1]
+    found: set[str] = {*(vectors if "vectors" in kinds else ()), *(heads if "heads" in kinds else ())}
     for name, (module, _, _) in owner.items():
         table = any(word in module.rpartition(".")[2].lower() for word in _TABLES)
         if (module in norms and "norms" in kinds) or (table and module not in norms and "embeddings" in kinds):
             found = found | {name}
     return frozenset(found)
+
+
+def most_important(kinds: Iterable[Collection[str]], numel: Mapping[str, int]) -> frozenset[str]:
+    """Return the tensors of `kinds`, one kind after the other and small ones first, that fit into MOST_AUTO.
+
+    A tensor that does not fit is passed over: of a language model with a large vocabulary, its embedding.
+    """
+    left = MOST_AUTO * sum(numel.values())
+    chosen: set[str] = set()
+    for names in kinds:
+        for name in sorted(set(names) - chosen, key=lambda name: (numel[name], name)):
+            if numel[name] <= left:
+                left -= numel[name]
+                chosen.add(name)
+    return frozenset(chosen)
 
 
 def exempted(plan: Plan, names: frozenset[str]) -> Plan:

@@ -65,7 +65,8 @@ class Planner:
         if memory is not None and memory.stateful:
             every = MEASURED_EVERY if limits is None else limits.window_steps
             self.kept_back = KeptBack(store, memory.buffers[0], every, kept_squares)
-        self._observe()
+        if not self._online.dense_steps:
+            self._observe()
         if limits is not None:
             self.watch = PlanWatch(comm, self._limits_of, given)
             self._clock = None if self._profile_given else StepClock(model)
@@ -75,6 +76,9 @@ class Planner:
         costs = placeholder_costs(self._comm.world_size)
         if self._profile_given:
             self.costs = self.costs or costs
+        if self._online.dense_steps:
+            return make_plan("ddp", self._base, costs)
+        if self._profile_given:
             return self._agreed(self._given_at(0))[0]
         if self._scheme.profiled:
             return make_plan("ddp", self._base, costs)
@@ -82,14 +86,16 @@ class Planner:
 
     @property
     def settled(self) -> bool:
-        """True when gradients are no longer observed, nor plans tried."""
-        return self.observer is None and self._trial is None
+        """True when gradients are no longer observed, nor plans tried, nor everything sent dense at first."""
+        return self.observer is None and self._trial is None and self._steps >= self._online.dense_steps
 
     def end_step(self, stats: StepStats) -> bool:
         """Take note of a finished step; return whether another plan was put into use."""
         before, self._steps = self._given_at(stats.step), stats.step + 1
         stats.observed = self._scheme.profiled and not self.settled
         seconds = self._clock.end_step() if self._clock is not None else 0.0
+        if self._steps <= self._online.dense_steps:
+            return self._steps == self._online.dense_steps and self._end_of_dense_steps()
         if self.observer is not None:
             self.observer.end_step()
             if self.observer.complete:
@@ -114,6 +120,15 @@ class Planner:
             self._plan_with(self._given_at(self._steps))
             return True
         return False
+
+    def _end_of_dense_steps(self) -> bool:
+        """Begin to observe for a plan of the scheme, or put one into use; return whether there is one now."""
+        self._observe()
+        if self._scheme.profiled and self.observer is not None:
+            return False
+        self.costs = self.costs or placeholder_costs(self._comm.world_size)
+        self._plan_with(self._given_at(self._steps))
+        return True
 
     def close(self) -> None:
         """Remove all hooks."""

@@ -11,6 +11,7 @@ from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors import Compressor
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels.gradients import accumulate
+from ssfx.compressors.kernels.narrow import cut_values
 from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
 from ssfx.runtime.lane import Room
@@ -39,7 +40,9 @@ class ReduceLane(PackedLane):
         vector = self.state.new[self.memory.buffers[0]][: self.packed_total]
         work = Reduction(vector, self.kept, self.state.step, self.key.seed, self.state.lane_new)
         self._fill(work)
+        before = cut_values()
         self._reduced = self.reducer.reduce(work, self.comm)
+        self.cut_values += cut_values() - before
         self.pending = Pending(None, self._reduced.values)
 
     def _fill(self, work: Reduction) -> None:

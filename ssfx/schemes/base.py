@@ -52,18 +52,24 @@ class DenseOptions(SchemeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CompressOptions(SchemeOptions):
-    """Options of schemes that compress: the compressor spec and the kept fraction in (0, 1]."""
+    """Options of schemes that compress: the compressor spec and the kept fraction in (0, 1].
+
+    `dense_steps`: so many steps of training are sent dense, as torch DDP does, before the scheme's own plan.
+    """
 
     compressor: str = "dgc"
     density: float = 0.01
+    dense_steps: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.density <= 1:
             raise ValueError(f"density must be in (0, 1], got {self.density}")
+        if self.dense_steps < 0:
+            raise ValueError(f"dense_steps must not be negative, got {self.dense_steps}")
 
     def online(self) -> OnlinePlanning:
-        """Return compressor and density."""
-        return OnlinePlanning(compressor=self.compressor, density=self.density)
+        """Return compressor, density and how long everything is sent dense."""
+        return OnlinePlanning(compressor=self.compressor, density=self.density, dense_steps=self.dense_steps)
 
 
 @dataclass(frozen=True, kw_only=True)

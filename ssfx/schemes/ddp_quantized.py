@@ -1,15 +1,18 @@
-"""DDP in few bits: DDP's buckets in sums that stay quantised on their way."""
+"""DDP in few bits: DDP's buckets in sums that stay quantised, or in 16 bits, on their way."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ssfx.collectives.hierarchical import node_size
+from ssfx.compressors import build
+from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier
+from ssfx.schemes.ddp import DdpOptions
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
 
 
@@ -34,6 +37,19 @@ class DdpQuantizedOptions(CompressOptions):
             raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DdpBf16Options(DdpOptions):
+    """`compressor`: bf16, or fp16, which has more digits and a smaller range. `ranks_per_node`: as of ddp_quantized."""
+
+    compressor: str | None = "bf16"
+    ranks_per_node: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ranks_per_node < 0:
+            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
+
+
 @scheme(
     "ddp_quantized",
     summary="PyTorch DDP's buckets in 8 or 4 bits: quantised, summed in float32 by parts, quantised again",
@@ -41,14 +57,39 @@ class DdpQuantizedOptions(CompressOptions):
     defaults=DdpQuantizedOptions(),
     fusion_unit="bucket",
     collectives=("quantized_all_reduce", "all_reduce"),
-    compressors="qsgd, fp8",
+    compressors="bf16, fp16, fp8, qsgd",
 )
 def plan_ddp_quantized(profile: Profile, costs: Costs, options: DdpQuantizedOptions) -> Plan:
     """Return the plan with DDP's buckets; one rank alone keeps its gradient."""
-    dense = dense_carrier("ddp_quantized")
+    return _plan("ddp_quantized", profile, costs, options, options.compressor)
+
+
+@scheme(
+    "ddp_bf16",
+    summary="PyTorch DDP's buckets in 16 bits, but sums in float32: an element is rounded twice, whatever the ranks",
+    source="NVIDIA Megatron-LM, pull request 3067: 16-bit messages, sums in float32",
+    defaults=DdpBf16Options(),
+    fusion_unit="bucket",
+    collectives=("quantized_all_reduce", "all_reduce"),
+    compressors="bf16, fp16",
+)
+def plan_ddp_bf16(profile: Profile, costs: Costs, options: DdpBf16Options) -> Plan:
+    """Return the plan with DDP's buckets; `ddp_fp16` sums in 16 bits on the way, with a rounding for every rank."""
+    if options.compressor is None or build(options.compressor).name not in ("bf16", "fp16"):
+        raise ConfigError(
+            f"scheme=ddp_bf16 with compressor={options.compressor}: it sends 16 bits an element; use compressor=bf16 "
+            "or compressor=fp16, or scheme=ddp_quantized for fewer bits"
+        )
+    return _plan("ddp_bf16", profile, costs, options, options.compressor)
+
+
+def _plan(
+    name: str, profile: Profile, costs: Costs, options: DdpQuantizedOptions | DdpBf16Options, compressor: str
+) -> Plan:
+    dense = dense_carrier(name)
     size = node_size(options.ranks_per_node or 1, costs.world_size)
     collective = "quantized_all_reduce" if size == 1 else f"quantized_all_reduce(ranks_per_node={size})"
-    carrier = Carrier(options.compressor, 1.0, collective) if costs.world_size > 1 else dense
+    carrier = Carrier(compressor, 1.0, collective) if costs.world_size > 1 else dense
 
     def buckets(part: Profile) -> list[Bucket]:
         tensors = part.tensors
@@ -59,4 +100,4 @@ def plan_ddp_quantized(profile: Profile, costs: Costs, options: DdpQuantizedOpti
             made.append(Bucket(((carrier if filled else dense).lane([group]),)))
         return made
 
-    return plan_per_dtype("ddp_quantized", profile, costs.world_size, buckets)
+    return plan_per_dtype(name, profile, costs.world_size, buckets)

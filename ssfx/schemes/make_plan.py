@@ -116,7 +116,7 @@ def _check_reducer(scheme: str, collective: Reducer, lane: Lane) -> None:
                 f"scheme={scheme}: {collective.name} works on the device, so nothing can be placed on the host"
             )
         compressor = build(segment.compressor)
-        if collective.quantizes and (compressor.name not in collective.rules or compressor.additive):
+        if collective.quantizes and (compressor.name not in collective.rules or compressor.rounds > 1):
             raise ConfigError(
                 f"scheme={scheme} with compressor={segment.compressor}: {collective.name} takes "
                 f"{' or '.join(collective.rules)}, each rank for itself; use compressor={collective.rules[-1]}, or "

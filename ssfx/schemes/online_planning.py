@@ -49,6 +49,8 @@ class OnlinePlanning:
     """The spec of what every message is compressed with; None: dense, or the scheme chooses."""
     density: float | None = None
     """The kept fraction that was asked for."""
+    dense_steps: int = 0
+    """In so many steps everything is sent dense; the scheme's plan follows."""
     density_warmup_steps: int = 0
     """In so many steps the density falls from dense to its value."""
     observed_steps: int = 1

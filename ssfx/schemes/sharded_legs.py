@@ -128,6 +128,8 @@ def check_leg(scheme: str, given: dict[str, Any], memory: str | None, *, of_shar
         )
     if online.density_warmup_steps:
         raise ConfigError("the density does not warm up under fully_shard; drop density_warmup")
+    if online.dense_steps:
+        raise ConfigError("a plan stays as it is under fully_shard; drop dense_steps")
     if of_shards:
         _check_shard_sum(scheme, given, online.compressor, memory)
 

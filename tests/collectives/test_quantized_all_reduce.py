@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from collectives import work_reducers
+from collectives import work_reducers, work_sums
 from runtime import work
 from runtime.pool import Pool
 
@@ -77,6 +77,40 @@ def test_between_nodes_a_rank_sends_its_share_of_what_a_node_does() -> None:
     assert sent[8] == pytest.approx(2 * load.nbytes / 8 * 3 / 4)
 
 
+@pytest.mark.parametrize(("world", "size"), [(2, 1), (3, 1), (8, 1), (8, 4), (16, 1), (16, 8)])
+@pytest.mark.parametrize("compressor", ["bf16", "fp16"])
+def test_sixteen_bits_round_an_element_once_a_hop(compressor: str, world: int, size: int) -> None:
+    """By at most half a unit in the last place of what travels: a gradient (of a node: an average), and the average."""
+    spec = f"quantized_all_reduce(ranks_per_node={size})"
+    for numel in (1, 1500):
+        ranks = torch.stack([work_sums.gradient(rank, numel) for rank in range(world)])
+        exact = ranks.double()
+        nodes = exact.view(world // size, size, numel).mean(1)
+        averages = work_sums.on_virtual_ranks(world, spec, compressor, numel)
+        first = work_sums.half_unit(nodes, compressor).mean(0)
+        bound = first + work_sums.half_unit(exact.mean(0).abs() + first, compressor)
+        for average in averages:
+            assert torch.equal(average, averages[0])
+            assert bool(((average.double() - exact.mean(0)).abs() <= bound + 1e-6 * exact.abs().amax(0)).all())
+    assert float((averages[0] - exact.mean(0)).abs().max()) > 0
+
+
+def test_sixteen_bits_on_gloo_equal_those_of_virtual_ranks(pool: Pool) -> None:
+    for world, size in ((2, 1), (3, 1), (4, 2)):
+        spec = f"quantized_all_reduce(ranks_per_node={size})"
+        real = pool.run(work_sums.summed, world, spec, "bf16", 1500)
+        virtual = work_sums.on_virtual_ranks(world, spec, "bf16", 1500)
+        assert all(torch.equal(a, b) for a, b in zip(real, virtual, strict=True))
+
+
+def test_averages_of_large_gradients_fit_into_float16() -> None:
+    """Sums of 16 ranks would not: the largest float16 is 65,504."""
+    averages = work_sums.on_virtual_ranks(16, "quantized_all_reduce", "fp16", 100, scale=1e4)
+    assert bool(torch.isfinite(averages[0]).all())
+    exact = torch.stack([work_sums.gradient(rank, 100, 1e4) for rank in range(16)]).mean(0)
+    torch.testing.assert_close(averages[0], exact, rtol=2**-9, atol=20)
+
+
 def test_bytes_do_not_grow_with_the_world() -> None:
     one, compressor = collectives.build("quantized_all_reduce"), build("qsgd(norm=max)")
     numel = 1 << 20
@@ -97,9 +131,9 @@ def test_a_scheme_sends_what_is_planned_and_comes_close(pool: Pool, compressor: 
         assert planned == reported
 
 
-@pytest.mark.parametrize("compressor", ["topk", "fp16", "qsgd(bits=4,shared=True)"])
+@pytest.mark.parametrize("compressor", ["topk", "qsgd(bits=4,shared=True)"])
 def test_what_it_cannot_send_is_refused(compressor: str) -> None:
     lane = Lane("quantized_all_reduce", (Segment(("a",), compressor),))
     plan = Plan("by_hand", 2, (TensorSpec("a", (8,)),), (Bucket((lane,)),), ((0, 0),))
-    with pytest.raises(ConfigError, match="quantized_all_reduce takes qsgd or fp8"):
+    with pytest.raises(ConfigError, match="quantized_all_reduce takes qsgd or fp16 or bf16 or fp8"):
         check_capabilities(plan)

@@ -33,7 +33,7 @@ def gathers(scheme: str) -> bool:
 def keeps_all(scheme: str) -> dict[str, Any] | None:
     """Return options under which nothing is left out and the result is the dense average, None if there are none."""
     entry = schemes[scheme]
-    if scheme == "ddp_fp16":  # rounds every element
+    if scheme in ("ddp_fp16", "ddp_bf16"):  # they round every element
         return None
     if entry.dense:
         return {}

@@ -30,6 +30,7 @@ from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s
 from ssfx.schemes.search.auto_budget import (
     DENSE,
     HALF,
+    HALF_IN_32,
     budget,
     density_for,
     kept_back,
@@ -380,7 +381,7 @@ def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
     assert kept_back(found) <= 0.5 < kept_back(found * 0.99)
     assert density_for(0.001) is None
     tight, wide = (budget(affine_costs(8), "normal", None, None, error, False, 0).kinds for error in (0.001, 0.7))
-    assert tight == (DENSE, HALF)
+    assert tight == (DENSE, HALF_IN_32, HALF)
     assert {"onebit", "dgc"} <= {kind.compressor for kind in wide}
     assert "acpsgd" not in {kind.compressor for kind in wide}
 
@@ -577,7 +578,7 @@ def test_only_an_error_budget_limits_what_is_kept_back() -> None:
 def test_dense_quality_sends_every_element() -> None:
     _, costs = instance(3)
     kinds = budget(costs, "dense", None, None, None, False, 0).kinds
-    assert {kind.compressor for kind in kinds} == {None, "fp16"}
+    assert {kind.compressor for kind in kinds} == {None, "bf16", "fp16"}
 
 
 @settings(max_examples=40, deadline=None)

@@ -84,6 +84,7 @@ def sparse_cases() -> list[Options]:
         {"scheme": "per_tensor", "compressor": "dgc", "density": 0.05, "sizes": "variable"},
         {"scheme": "fused_all", "compressor": "topk", "density": 0.05, "fusion_degree": 50},
         {"scheme": "topk", "density": 0.05, "result": "union"},
+        {**of_scheme("ssfusion_oi", 2), "memory": "momentum"},
     ]
     return cases
 

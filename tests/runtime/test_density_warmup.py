@@ -1,8 +1,16 @@
-"""The density of a sparse scheme falls in stages while it warms up; nothing is lost, a resumed run goes on in it."""
+"""Dense at first: the density falls in stages while it warms up, or everything is sent dense for some steps.
+
+Nothing is lost, and a resumed run goes on in its stage.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
+from docs.markdown import python_blocks
 from runtime import work_momentum, work_resume
 from runtime.pool import Pools
 
@@ -36,10 +44,54 @@ def test_a_run_cut_in_the_warm_up_goes_on_in_it(pool: Pools, cut: int) -> None:
     assert all(pool.run(work_resume.resumes_exactly, 2, WARM | {"density": 0.05}, cut))
 
 
+@pytest.mark.parametrize("scheme", ["per_tensor", "powersgd", "mergecomp"])
+def test_the_first_steps_are_those_of_ddp(pool: Pools, scheme: str) -> None:
+    """Of a scheme that profiles, profiling begins when they are over."""
+    options = {"scheme": scheme, "dense_steps": 3} | ({} if scheme == "powersgd" else {"compressor": "topk"})
+    last_dense = 3 + schemes[scheme].online({}).observed_steps * schemes[scheme].profiled
+    for schemes_seen, distances in pool.run(work_momentum.dense_at_first, 2, options, last_dense + 2):
+        assert schemes_seen == ["ddp"] * last_dense + [scheme] * 2
+        assert max(distances[:last_dense]) < 1e-6 < min(distances[last_dense:])
+
+
+@pytest.mark.parametrize("cut", [2, 3])
+def test_a_run_cut_in_the_dense_steps_goes_on_in_them(pool: Pools, cut: int) -> None:
+    options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.05, "dense_steps": 3}
+    assert all(pool.run(work_resume.resumes_exactly, 2, options, cut))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"density_warmup": -1}, "must not be negative"), ({"compressor": "fp16", "density_warmup": 4}, "no effect")],
+    [
+        ({"dense_steps": -1}, "must not be negative"),
+        ({"density_warmup": -1}, "must not be negative"),
+        ({"compressor": "fp16", "density_warmup": 4}, "no effect"),
+    ],
 )
 def test_a_warm_up_that_cannot_be_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         schemes["per_tensor"].options(options)
+
+
+def test_the_recipe_of_the_page_freezes_the_second_moment() -> None:
+    """Its value without bias stays, and steps are those of the first moment over its root."""
+    page = Path(__file__).parents[2] / "docs" / "schemes.md"
+    (recipe,) = (block for block in python_blocks(page) if block.startswith("# freeze\n"))
+    names: dict[str, Any] = {}
+    exec(recipe, names)
+    weight = torch.nn.Parameter(torch.zeros(50))
+    optimizer = torch.optim.AdamW([weight], lr=0.1, betas=(0.9, 0.95), weight_decay=0.0)
+    drawn = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        weight.grad = torch.randn(50, generator=drawn)
+        optimizer.step()
+    state = optimizer.state[weight]
+    unbiased = state["exp_avg_sq"] / (1 - 0.95**40)
+    names["freeze"](optimizer)
+    for step in range(40):
+        weight.grad, first, before = torch.zeros(50), state["exp_avg"].clone(), weight.detach().clone()
+        weight.grad[step] = 100.0  # as what a selection sends
+        first += 0.1 * (weight.grad - first)
+        optimizer.step()
+        torch.testing.assert_close(state["exp_avg_sq"], unbiased, rtol=1e-3, atol=0)
+        torch.testing.assert_close(before - weight.detach(), 0.1 * first / unbiased.sqrt(), rtol=1e-3, atol=1e-6)

@@ -60,3 +60,25 @@ def test_gradients_are_averaged_in_their_own_dtype(pool: Pool, case: str, dtype:
     for found, off in pool.run(work.of_wider_gradients, 2, case):
         assert found == dtype
         assert off < error
+
+
+@pytest.mark.parametrize(
+    ("options", "differs"),
+    [
+        ({"scheme": "ddp"}, False),
+        ({"scheme": "per_tensor", "compressor": "topk", "density": 1.0}, False),
+        ({"scheme": "ddp_bf16"}, True),
+        ({"scheme": "per_tensor", "compressor": "topk", "density": 0.1, "memory": "momentum"}, True),
+        ({"scheme": "ddp_quantized", "compressor": "qsgd(bits=4,bucket=48,norm=max)"}, True),
+        ({"scheme": "powersgd", "compressor": "powersgd(rank=4)"}, True),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
+)
+def test_an_optimizer_that_orthogonalises_gets_the_same_averages(
+    pool: Pool, options: dict[str, Any], differs: bool
+) -> None:
+    """Muon for matrices, AdamW for the rest: DDP's weights bit for bit where everything is sent."""
+    for far, by_averages, alike in pool.run(work.orthogonalised, 2, options):
+        assert (far > 0) == differs
+        assert by_averages
+        assert alike

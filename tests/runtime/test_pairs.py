@@ -37,7 +37,7 @@ def pairs() -> list[Options]:
 
 
 PAIRS = pairs()
-CONSERVING = [o for o in PAIRS if o["memory"] == "residual"]
+CONSERVING = [o for o in PAIRS if o["memory"] in ("residual", "momentum")]
 
 
 def name(options: Options) -> str:

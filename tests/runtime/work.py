@@ -79,7 +79,11 @@ def passes_through(group: Any, rank: int, world: int, options: Options) -> dict[
 
 
 def conserves_mass(group: Any, rank: int, world: int, options: Options) -> tuple[float, float]:
-    """Return the worst relative violation of sum(in) = world * average + sum(kept), and the largest amount kept."""
+    """Return the worst relative violation of sum(in) = world * average + sum(kept), and the largest amount kept.
+
+    Of a memory that fades, what it kept before counts as it says: by its decay.
+    """
+    decay = getattr(memories.build(options.get("memory") or "residual").options, "decay", 1.0)
     model, optimizer, sync = attached("mlp", group, world, options)
     worst = kept = 0.0
     for step in range(STEPS):
@@ -95,7 +99,7 @@ def conserves_mass(group: Any, rank: int, world: int, options: Options) -> tuple
             zero = torch.zeros_like(p)
             old = before.get(name, {}).get("residual", zero)
             new = after.get(name, {}).get("residual", zero)
-            handed_in = dict(local.named_parameters())[name].grad + old - new
+            handed_in = dict(local.named_parameters())[name].grad + decay * old - new
             dist.all_reduce(handed_in, group=group)
             scale = float(handed_in.abs().max()) + 1e-12
             worst = max(worst, float((handed_in - world * p.grad).abs().max()) / scale)

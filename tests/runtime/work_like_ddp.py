@@ -151,3 +151,42 @@ class _Scaled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         return grad * ctx.saved_tensors[0], None
+
+
+def orthogonalised(group: Any, rank: int, world: int, options: dict[str, Any]) -> tuple[float, bool, bool]:
+    """Train matrices with Muon and the rest with AdamW; return how far from DDP weights end, and two facts.
+
+    Whether both optimizers moved weights by the averages that are in `.grad`, and whether all ranks ended alike.
+    """
+
+    def start() -> tuple[nn.Module, list[torch.optim.Optimizer]]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(11, 24), nn.Linear(24, 40), nn.Tanh(), nn.Linear(40, 24), nn.LayerNorm(24))
+        matrices = [model[1].weight, model[3].weight]
+        rest = [p for p in model.parameters() if all(p is not one for one in matrices)]
+        return model, [torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(rest, lr=0.01)]
+
+    def step(net: Any, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        words = torch.randint(0, 11, (8, 5), generator=torch.Generator().manual_seed(100 * rank + number))
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        (net(words) - words[..., None] / 11).square().mean().backward()
+
+    (model, optimizers), (twin, theirs), (replay, replayed) = start(), start(), start()
+    sync = ssfx.attach(model, optimizers, process_group=group, **options)
+    ddp, exact = DistributedDataParallel(twin, process_group=group), True
+    for number in range(6):
+        step(ddp, theirs, number)
+        step(model, optimizers, number)
+        for p, q in zip(model.parameters(), replay.parameters(), strict=True):
+            assert p.grad is not None
+            q.grad = p.grad.clone()
+        for optimizer in (*theirs, *optimizers, *replayed):
+            optimizer.step()
+        exact &= all(torch.equal(p, q) for p, q in zip(model.parameters(), replay.parameters(), strict=True))
+    sync.detach()
+    far = max(float((p - q).detach().abs().max()) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    first = flat.clone()
+    dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
+    return far, exact, torch.equal(flat, first)

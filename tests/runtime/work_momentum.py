@@ -171,3 +171,19 @@ def warms_up(group: Any, rank: int, world: int, options: Options, steps: int) ->
         seen.append((density, worst))
     sync.detach()
     return seen
+
+
+def dense_at_first(group: Any, rank: int, world: int, options: Options, steps: int) -> tuple[list[str], list[float]]:
+    """Return for each step the scheme of the plan that it was exchanged by, and how far weights are from DDP's."""
+    model, twin = build("mlp"), build("mlp")
+    optimizer, theirs = sgd(model.parameters(), 0.0), sgd(twin.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **options)
+    ddp = DistributedDataParallel(twin, process_group=group)
+    names, distances = [], []
+    for step in range(steps):
+        names.append(sync.plan.scheme)
+        _step(model, optimizer, rank, step, "mlp", "")
+        _step(ddp, theirs, rank, step, "mlp", "")
+        distances.append(distance(model, twin))
+    sync.detach()
+    return names, distances

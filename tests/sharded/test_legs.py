@@ -347,6 +347,7 @@ def test_what_cannot_be_exchanged_later_is_said(ranks: Run, shape: Any, options:
         ((2, 2), TOPK | {"memory": "dgc"}, ["memory=dgc", "residual"]),
         ((2, 2), TOPK | {"trace": True}, ["trace"]),
         ((2, 2), {"scheme": "per_tensor", "density_warmup": 8}, ["density_warmup", "drop"]),
+        ((2, 2), {"scheme": "per_tensor", "dense_steps": 8}, ["dense_steps", "drop"]),
         ((2, 2), TOPK | {"process_group": 1}, ["process_group", "mesh"]),
         ((2, 2), TOPK | {"densty": 1}, ["densty", "density"]),
     ],

@@ -40,6 +40,7 @@ SCHEME_COLOURS = {
     "ssgd": "#9a9a9a",
     "wfbp": "#c4c4c4",
     "ddp": "#5f5f5f",
+    "ddp_bf16": "#6b6b6b",
     "hierarchical": "#787878",
     "omnireduce": "#ababab",
     "parallax": "#d6d6d6",

@@ -27,7 +27,8 @@ SOURCES = ("time_to_quality_local.jsonl", "method_quality_local.jsonl", "long_qu
 """Files of rows; one that is not there has none."""
 
 REDUCERS = {
-    "micro": "micro", "spardl": "spar_reduce_scatter", "oktopk": "ok_topk", "ddp_quantized": "quantized_all_reduce"
+    "micro": "micro", "spardl": "spar_reduce_scatter", "oktopk": "ok_topk", "ddp_quantized": "quantized_all_reduce",
+    "ddp_bf16": "quantized_all_reduce",
 }  # fmt: skip
 """Schemes whose plans are of one reducer, and its name."""
 WHOLE = ("fused_all", "ddp_fp16", "acpsgd", "powersgd", *REDUCERS)
@@ -170,7 +171,9 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
         words = f"{BITS[build(spec).options.bits]} bits an element"
     elif given.options and "rank" not in given.options and words != spec:
         words += f" with {', '.join(f'{name}={value}' for name, value in given.options.items())}"
-    if collective == "quantized_all_reduce":
+    if build(spec).additive and collective == "quantized_all_reduce":
+        words = f"{WORDS[given.name, calls]}, summed in 32"
+    elif collective == "quantized_all_reduce":
         words += ", quantised on the way"
     rank = given.options.get("rank", "") if len(given.options) == 1 else ""
     return {"words": f"{words} of rank {rank}" if rank else words, "collective": collective, "calls": calls}

@@ -19,10 +19,10 @@ from ssfx.core.rows import METRICS, Row
 DENSE_BASELINE = "ddp"
 
 SCHEME_ORDER = (
-    "ssgd", "wfbp", "ddp", "ddp_fp16", "hierarchical", "omnireduce", "parallax", "topk", "hard_threshold", "per_tensor",
-    "fused_all", "equal_count", "omgs_fixed", "mergecomp", "omgs", "cupcake", "hipress", "espresso", "ssfusion_naive",
-    "ssfusion", "ssfusion_o", "ssfusion_i", "ssfusion_oi", "oktopk", "spardl", "micro", "gtopk", "sparcml",
-    "s2reducer", "cltk", "signsgd", "powersgd", "acpsgd",
+    "ssgd", "wfbp", "ddp", "ddp_fp16", "ddp_bf16", "hierarchical", "omnireduce", "parallax", "topk", "hard_threshold",
+    "per_tensor", "fused_all", "equal_count", "omgs_fixed", "mergecomp", "omgs", "cupcake", "hipress", "espresso",
+    "ssfusion_naive", "ssfusion", "ssfusion_o", "ssfusion_i", "ssfusion_oi", "oktopk", "spardl", "micro", "gtopk",
+    "sparcml", "s2reducer", "cltk", "signsgd", "powersgd", "acpsgd",
 )  # fmt: skip
 """Order of schemes in every figure: dense ones, then as the papers build on each other; others follow by name."""
 

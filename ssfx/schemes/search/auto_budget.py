@@ -27,6 +27,9 @@ USUAL_DENSITY = 0.01
 """Of a compressor that selects, where none was asked for: as with other schemes."""
 DENSE = Kind("dense", "all_reduce")
 HALF = Kind("in 16 bits", "all_reduce", "fp16")
+HALF_IN_32 = Kind("in 16 bits, summed in 32", "quantized_all_reduce", "bf16")
+WHOLE = (DENSE, HALF_IN_32, HALF)
+"""What every budget allows: no element is left out, and the error of 16 bits is below the noise of gradients."""
 FOUR_BITS = "qsgd(bits=4,bucket=48,norm=max)"
 EIGHT_BITS = "qsgd(norm=max)"
 """Levels whose error may be fed back: buckets smaller than the square of their number."""
@@ -66,7 +69,7 @@ def budget(
     elif error is not None:
         found = _within_error(error)
     elif density is not None:
-        kinds = (DENSE, HALF) if density == 1 else (DENSE, HALF, *_at_density(density), *_of_every_element())
+        kinds = WHOLE if density == 1 else (*WHOLE, *_at_density(density), *_of_every_element())
         found = Budget(kinds, f"density={density:g}, whatever it costs in steps")
     else:
         found = _measured(quality, train_steps, network)
@@ -181,11 +184,11 @@ def _impossible(kind: Kind, costs: Costs) -> str:
 def _measured(quality: Quality, train_steps: int, network: Network | None) -> Budget:
     """Return the kinds of a quality: 16 bits count as dense, all others are admitted by their worst recorded run."""
     if quality == "dense":
-        return Budget((DENSE, HALF), "quality=dense, every element in 32 or 16 bits", ("all that leaves anything out",))
-    limit, kinds, reasons = MORE_STEPS[quality], [DENSE, HALF], []
+        return Budget(WHOLE, "quality=dense, every element in 32 or 16 bits", ("all that leaves anything out",))
+    limit, kinds, reasons = MORE_STEPS[quality], [*WHOLE], []
     for row in measured_steps():
         kind = Kind(row["words"], row["collective"], row["compressor"], row["density"] or 1.0, row["calls"])
-        if kind.compressor == HALF.compressor:
+        if kind.compressor in (HALF.compressor, HALF_IN_32.compressor):
             continue
         found = _known(kind, train_steps, network)
         if found.within(limit):
@@ -221,7 +224,7 @@ def _within_error(error: float) -> Budget:
     Real gradients have heavier tails, so that selections keep back less; the runtime measures what they do. What
     factors of low rank keep back depends on the gradient alone, so they are left out.
     """
-    kinds = [DENSE, HALF]
+    kinds = [*WHOLE]
     density = density_for(error)
     if density is not None:
         kinds += _at_density(density)
