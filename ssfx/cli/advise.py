@@ -39,6 +39,12 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
     from ssfx.advice import break_evens, sentences
     from ssfx.config.advice_question import by_quality, resolve_setting
 
+    if not overrides:
+        raise ConfigError(
+            "say which model on which cluster: ssfx advise model=bert_large cluster=64gpu; ssfx list models and "
+            "ssfx list clusters have names, docs/clusters.md says how to describe yours"
+        )
+
     overrides, quality = by_quality(overrides)
     if quality:
         if every or evens or sources:
@@ -172,7 +178,8 @@ def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
     click.echo()
     words = " ".join(overrides)
     say(
-        f"Next: ssfx advise {words} --all (every scheme), --break-even (bandwidths), --sources (where times come from)",
+        f"Next: ssfx advise {words} --all (every scheme), --plot (a picture), --break-even (bandwidths), --sources "
+        "(where times come from)",
         "  ",
     )
     if answer.best is not None:
@@ -264,6 +271,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
     answer = answer_of(advice)
     return {
         "answer": answer.word, "reason": answer.reason, "most": answer.most,
+        "host": answer.host and asdict(answer.host),
         "model": setting.profile.model, "cluster": setting.cluster.name, "world_size": setting.cluster.world_size,
         "batch_size": setting.profile.batch_size, "precision": setting.precision, "density": setting.density,
         "gbps": setting.gbps,
@@ -283,7 +291,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
 def _plain_trust(trust: Trust) -> dict[str, Any]:
     return {
         "group": trust.group, "mean": trust.mean, "max": trust.maximum, "count": trust.count,
-        "borrowed": trust.borrowed, "sent": trust.sent, "network": trust.network,
+        "borrowed": trust.borrowed, "sent": trust.sent, "network": trust.network, "few": trust.few,
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from ssfx.core.errors import unknown
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.plugins import load_plugins
 
 
@@ -47,13 +47,17 @@ class Registry(Generic[T]):
         self._entries[entry.name] = entry
         return entry
 
-    def __getitem__(self, name: str) -> T:
+    def __getitem__(self, name: object) -> T:
         """Return the component called `name`, or raise ConfigError with the nearest name."""
+        if not isinstance(name, str):
+            raise ConfigError(f"a {self.kind} is given by its name, as {self.kind}={self.names()[0]!r}, got {name!r}")
         if name not in self:
             raise unknown(self.kind, name, self._entries)
         return self._entries[name]
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
         if name not in self._entries and not self._loaded:
             nearest = max((one for one in self._modules() if name.startswith(one)), key=len, default=None)
             for module in filter(None, (nearest, self._table)):

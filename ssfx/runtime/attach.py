@@ -18,7 +18,7 @@ from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.runtime.ddp_compat import check_arguments
+from ssfx.runtime.ddp_compat import check_arguments, check_kinds
 from ssfx.runtime.exempt import exempt_names
 from ssfx.runtime.guards import check_held, is_sharded, unwrapped
 from ssfx.runtime.online import parameter_names
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def attach(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-    *,
     scheme: str = "ddp",
+    *,
     compressor: str | None = None,
     density: float | None = None,
     memory: str | None = None,
@@ -66,6 +66,11 @@ def attach(
     rank 0's buffers where they changed, as with DDP. A model that `fully_shard` has wrapped exchanges between replicas
     of shards, or between shards, and returns a ShardedSync. Raises ConfigError when the combination cannot work.
     """
+    check_kinds(
+        {"compressor": (compressor, str), "memory": (memory, str), "density": (density, (int, float, str)),
+         "scaler": (scaler, torch.amp.GradScaler), "costs": (costs, Costs), "profile": (profile, Profile),
+         "comm": (comm, Comm), "seed": (seed, int)}
+    )  # fmt: skip
     if comm is None:
         check_group(process_group)
     if is_sharded(model):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, near
 from ssfx.runtime.uncopied_hooks import no_sync_of
 
 _log = logging.getLogger("ssfx")
@@ -27,12 +27,41 @@ ARGUMENTS = {
     "mixed_precision": "use torch.autocast",
 }
 """Arguments of DistributedDataParallel that `attach` does not have, and what holds instead."""
+_OTHERS = {
+    **dict.fromkeys(
+        ("accumulate", "accumulation_steps", "gradient_accumulation_steps", "accumulate_grad_batches"),
+        "run all but the last backward under sync.no_sync(), as with DDP",
+    ),
+    **dict.fromkeys(("clip_norm", "max_grad_norm", "clip"), "clip between backward and optimizer.step, as with DDP"),
+    **dict.fromkeys(("cluster", "iteration_ms"), "it is a key of ssfx advise; attach measures where it runs"),
+    **dict.fromkeys(("error_feedback", "residual"), 'it is memory="residual", the default, or memory="none"'),
+}
+"""Arguments that people expect, and what to do."""
+_OWN = ("scheme", "compressor", "density", "memory", "scaler", "process_group", "costs", "profile", "exempt")
+_KINDS = {
+    "compressor": 'text, as "topk" or "dgc(value_dtype=float16)"', "memory": 'text, as "residual"',
+    "density": "the kept fraction, a number in (0, 1]", "scaler": "the torch.amp.GradScaler of the script",
+    "costs": "an ssfx Costs, as sync.planner measures, no name of a cluster; leave it out to measure",
+    "profile": 'an ssfx Profile, as Profile.from_json(Path("mine.json").read_text())',
+    "comm": "that of virtual_ranks", "seed": "a whole number",
+}  # fmt: skip
 _ATTRIBUTES = ("require_forward_param_sync", "broadcast_buffers", "find_unused_parameters", "static_graph", "reducer")
+
+
+def check_kinds(given: Mapping[str, tuple[Any, Any]]) -> None:
+    """Raise ConfigError for the first argument of `attach` that is of another kind: (value, type) by name."""
+    for name, (value, kind) in given.items():
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ConfigError(f"{name} is {_KINDS[name]}; got {type(value).__name__} {value!r:.60}")
 
 
 def check_arguments(options: Iterable[str]) -> None:
     """Raise ConfigError for an argument of DistributedDataParallel among the options of a scheme."""
     for name in options:
+        if name in _OTHERS:
+            raise ConfigError(f"attach has no argument {name}; {_OTHERS[name]}")
+        if (close := near(name, _OWN)) and len(close) == 1:
+            raise ConfigError(f"attach has no argument {name}; did you mean {close[0]}?")
         if name in ARGUMENTS:
             raise ConfigError(
                 f"{name} is an argument of DistributedDataParallel, not of attach; drop it: {ARGUMENTS[name]}"

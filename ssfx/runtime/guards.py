@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,10 +30,12 @@ def is_sharded(model: object) -> bool:
 def check_module(model: object) -> None:
     """Raise ConfigError unless `model` is a bare module: no DDP, FSDP or sharded parameter in it."""
     if not isinstance(model, torch.nn.Module):
-        raise ConfigError(
-            f"attach needs a torch.nn.Module, got {type(model).__name__}; of a pipeline stage attach its submodule, "
-            "with the process group of the ranks that hold the same stage"
-        )
+        hint = (
+            "model comes first, optimizer second" if isinstance(model, torch.optim.Optimizer)
+            else "give the module itself, not its parameters or its state" if isinstance(model, Mapping | Iterator)
+            else "of a pipeline stage attach its submodule, with the process group of the ranks that hold the same one"
+        )  # fmt: skip
+        raise ConfigError(f"attach needs a torch.nn.Module, got {type(model).__name__}; {hint}")
     if isinstance(model, torch.jit.ScriptModule):
         raise ConfigError(
             "the model is TorchScript, which takes no hooks; attach to the module it was made of, or use torch.compile"

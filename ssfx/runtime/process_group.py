@@ -17,6 +17,10 @@ _OF_LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 def check_group(process_group: Any) -> None:
     """Raise ConfigError if the environment says that there are several ranks, and no process group exists."""
+    if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+        raise ConfigError(
+            f"process_group is what torch.distributed.new_group returns, got {process_group!r}; leave it out for all"
+        )
     if process_group is not None or dist.is_initialized():
         return
     if reason := several_ranks(os.environ):

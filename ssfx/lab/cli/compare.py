@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 
 from ssfx.cli.terminal import say
-from ssfx.core.errors import ConfigError, some_of, unknown
+from ssfx.core.errors import ConfigError, near, some_of, unknown
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.results.comparisons import Panel
@@ -84,8 +84,12 @@ def _of(name: str, rows: Sequence[Row]) -> list[Row]:
 
     found = [row for row in rows if row.case.scheme == name or (len(name) >= 4 and row.run_id.startswith(name))]
     if not found:
-        known = "a scheme, but no such run has it" if name in schemes else "neither a scheme nor a finished run"
-        raise ConfigError(f"{name} is {known}; ssfx status lists what has run, ssfx run scheme={name} runs it")
+        if name in schemes:
+            raise ConfigError(f"{name} is a scheme, but no such run has it; ssfx run scheme={name} runs it")
+        ran = {row.case.scheme for row in rows}
+        close = near(name, ran)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"these schemes ran: {', '.join(sorted(ran))}"
+        raise ConfigError(f"{name} is neither a scheme nor the beginning of a run's id; {hint}")
     return found
 
 
