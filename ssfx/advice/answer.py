@@ -22,7 +22,7 @@ VAGUE = 0.5
 SIXTEEN_BIT = "ddp_fp16"
 """The scheme that sends dense gradients in 16 bits."""
 
-Word = Literal["yes", "no", "too close to call"]
+Word = Literal["yes", "no", "too close to call", "not known"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def answer_of(advice: Ranking) -> Answer:
     unclear = tuple(one for one in others if advice.unclear(one) or _same(one, dense))
     rest = [one for one in others if one not in unclear]
     gain = 1 - 1 / best.speedup_vs_dense if best else 0.0
-    word: Word = "no"
+    word: Word = "not known" if best is None and unproven else "no"
     host = None
     if best is not None and gain >= WORTH:
         host = host_bound(advice)

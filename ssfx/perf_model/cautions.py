@@ -55,7 +55,7 @@ def _odd_links(cluster: Cluster) -> Iterator[str]:
     if inter.latency_s > SLOW_S:
         yield f"a message takes {1e3 * inter.latency_s:g} ms by latency_s, and 0.01 to 0.03 in a data centre"
     if inter.like:
-        yield f"cluster.inter.gbps={inter.gbps:g} is with efficiency and latency of {inter.like}; cluster.link sets all"
+        yield f"cluster.inter.gbps has the efficiency and latency of {inter.like}; cluster.link sets all three"
     line = cluster.nics_per_node * inter.gbps
     if busbw is not None and not LITTLE * line < busbw < 2.2 * line:
         yield (

@@ -55,6 +55,7 @@ from ssfx.runtime.trace import Tracer
 from ssfx.runtime.uncopied_hooks import hook
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
+from ssfx.simulator.pricing.degenerate import asked_and_sent
 
 if TYPE_CHECKING:
     from ssfx import Advice
@@ -170,6 +171,8 @@ class Sync(Uneven):
         state = "profiling" if self.settling else f"plan {self.plan.digest} with {len(lanes)} messages"
         if compressor and not self.settling and all(segment.dense for lane in lanes for segment in lane.segments):
             state += ", all sent dense"
+        elif not self.settling and (far := asked_and_sent(self.plan, online.density)):
+            state += f", {far}"
         return (
             f"<ssfx.Sync: {self.scheme.name}{compressor} on {self.comm.world_size} ranks; "
             f"{len(self._params)} tensors, {state}, step {self.step}>"
