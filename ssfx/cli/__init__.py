@@ -99,17 +99,13 @@ class _Verbs(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="ssfx", message="ssfx %(version)s")
+@click.version_option(package_name="ssfx", message="ssfx %(version)s", hidden=True)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Does compressed, fused gradient communication help this model on this cluster?
-
-    \b
-      ssfx advise model=bert_large cluster=64gpu                    which scheme to use, in seconds
-      ssfx simulate model=gpt2 cluster=64gpu scheme=ddp,auto --why  where the time of a step goes
-      ssfx run scheme=ddp,ssfusion_oi                               train a small model here with both
-
-    Words are KEY=VALUE, and KEY=A,B is both; ssfx list KIND shows the names that there are.
+    """\b
+    ssfx advise model=bert_large cluster=64gpu                    which scheme to use; words are KEY=VALUE
+    ssfx simulate model=gpt2 cluster=64gpu scheme=ddp,auto --why  where the time of a step goes with each
+    ssfx run scheme=ddp,ssfusion_oi                               train a small model here with both
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

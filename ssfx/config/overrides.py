@@ -53,6 +53,9 @@ _DROP = "ssfx reads Hydra's files, without its application; drop it"
 def read(words: Iterable[str]) -> Request:
     """Return the request that `words` spell; ConfigError, one line, for anything that cannot be meant."""
     request: Request = {}
+    words = list(words)
+    if {"model", "profile"} <= {word.partition("=")[0] for word in words}:
+        raise ConfigError("profile=FILE is in place of a model; drop model=, or profile=")
     for word in words:
         key, values = _parse_slurm(word) or _parse(word)
         if key == "profile":  # a saved profile stands where a model may
@@ -60,12 +63,8 @@ def read(words: Iterable[str]) -> Request:
                 what = "cluster" if Path(odd).suffix in (".yaml", ".yml", ".log", ".txt") else "model"
                 raise ConfigError(f"profile={odd} is no file of a profile, which ends in .json; is it {what}={odd}?")
             key = "model"
-            if "model" in request:
-                raise ConfigError("profile=FILE is in place of a model; drop model=, or profile=")
         key = SHORT.get(key, key)
         if key in request:
-            if key == "model" and is_saved(str(request[key][0])):
-                raise ConfigError("profile=FILE is in place of a model; drop model=, or profile=")
             raise ConfigError(f"{key} is given twice; write {key}=a,b to run both")
         if key == "scheme":
             values = tuple(name for value in values for name in _schemes(str(value)))
@@ -189,8 +188,8 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     if re.fullmatch(r"0,0*\d+", text):
         raise ConfigError(f"{word!r} has a comma, which separates values; write {key}={text.replace(',', '.')}")
     if isinstance(value, list | dict) and (key in GROUPS or TYPES.get(key) in (int, float, float | None)):
-        inside = ",".join(map(str, value))
-        raise ConfigError(f"{word!r} is a list; write {key}={inside} to run each of its values")
+        each = ",".join(map(str, value))
+        raise ConfigError(f"{word!r} is a list; write {key}={each} to run each of its values")
     return override.key_or_group, tuple(_plain(element) for element in values)
 
 

@@ -38,7 +38,7 @@ class Registered(Generic[C]):
         return self.cls.summary  # type: ignore[attr-defined, no-any-return]
 
 
-_OTHER_OPTIONS = dict.fromkeys(("k", "ratio", "density", "sparsity", "percent"), "density=0.01, a key of its own")
+OTHER_OPTIONS = dict.fromkeys(("k", "ratio", "density", "sparsity", "percent"), "density=0.01, a key of its own")
 """What people take for an option of a compressor."""
 
 
@@ -94,7 +94,7 @@ class Catalog(Registry[Registered[C]]):
         parsed = {}
         for key, value in given.items():
             if key not in defaults:
-                raise unknown(f"option of {self.kind} {entry.name}", key, defaults, _OTHER_OPTIONS)
+                raise unknown(f"option of {self.kind} {entry.name}", key, defaults, OTHER_OPTIONS)
             parsed[key] = _parse(f"{self.kind} option {entry.name}.{key}", value, defaults[key])
         try:
             return replace(entry.options, **parsed)

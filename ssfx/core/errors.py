@@ -67,7 +67,8 @@ def near(word: str, choices: Iterable[str]) -> list[str]:
     if close := difflib.get_close_matches(said, alike, n=1, cutoff=0.6):
         return [alike[close[0]]]
     family = re.match(r"[a-z]{4}", said)  # llama_70b: there are others
-    return [name for name in names if family and numbers and _plain(name).startswith(family[0])][:_MOST_NEAR]
+    kin = [name for name in names if family and numbers and _plain(name).startswith(family[0])]
+    return sorted(kin, key=lambda name: -difflib.SequenceMatcher(None, said, _plain(name)).ratio())[:_MOST_NEAR]
 
 
 def _plain(word: str) -> str:
