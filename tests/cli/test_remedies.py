@@ -37,7 +37,7 @@ def remedied(words: list[str], said: str) -> list[str]:
     wrong, _, remedy = said.partition("; ") if "; " in said else (said, "", said)
     last = said.rpartition("; ")[2]
     key = re.search(r"(?:ssfx: |cluster=\w+ )?([a-z_.]+)(?==| must| is| has)", said)
-    found = dict(re.findall(r"\b([a-z][a-z_.]*)=([^\s,;:)?']+(?:,[a-z_]+)*)", last))
+    found = dict(re.findall(r"\b([a-z][a-z_.]*)=(\[[^]]*\]|[^\s,;:)?']+(?:,[a-z_]+)*)", last))
     if quoted := re.search(r"did you mean (?:one of )?'?([\w.]+)", said):
         unknown = re.search(r"unknown (?:option of )?([\w.]+) '([^']+)'", said)
         assert unknown
@@ -52,7 +52,7 @@ def remedied(words: list[str], said: str) -> list[str]:
         return [re.sub(r"(?<=link=)\w+", kind[1], word) for word in words]
     kept = [word for word in words if word.partition("=")[0].replace("--", "").replace("-", "_") not in found]
     if "drop it" in remedy and "=" not in remedy.partition("drop it")[0]:
-        dropped = re.findall(r"([a-z_]+)(?:=| has no effect)", wrong)[-1]
+        dropped = [*re.findall(r"([a-z_]+)=", wrong), *re.findall(r"([a-z_]+) has no effect", wrong)][-1]
         return [word for word in kept if not word.startswith(f"{dropped}=")]
     return [*kept, *(f"{name}={value}" for name, value in found.items())]
 
