@@ -75,7 +75,7 @@ def trust_in_sending(kind: Kind, ways: Sequence[str], network: str, path: Path |
     """Return the scores of a way of sending on a kind of network, for a kind of system; of several the most off.
 
     Fewer than FEWEST comparisons on that very network are no error bar: then it is that of the whole group, unless the
-    few are further off.
+    few are further off. None where one of the ways was never scored, on no network.
     """
     scores = _scores(path)
     found = [_on(scores, GROUPS.get(kind, ""), way, network, kind) for way in ways]
@@ -86,6 +86,8 @@ def trust_in_sending(kind: Kind, ways: Sequence[str], network: str, path: Path |
 def _on(
     scores: Mapping[str, Mapping[str, Any]], group: str, way: str, network: str, kind: Kind
 ) -> Trust | None:  # fmt: skip
+    if not any(one["sent"] == way for content in scores.values() for one in content.get("ways", ())):
+        return None
     there = [
         Trust(name, one["mean"], one["max"], one["count"], kind in BORROWED or name != group, way, network)
         for name, content in scores.items()

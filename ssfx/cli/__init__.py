@@ -103,8 +103,8 @@ class _Verbs(click.Group):
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """\b
-    ssfx advise model=bert_large cluster=64gpu                    which scheme to use; words are KEY=VALUE
-    ssfx simulate model=gpt2 cluster=64gpu scheme=ddp,auto --why  where the time of a step goes with each
+    ssfx advise model=bert_large cluster=64gpu                    which scheme? words are KEY=VALUE
+    ssfx simulate model=gpt2 cluster=64gpu scheme=ddp,auto --why  where the time of both goes
     ssfx run scheme=ddp,ssfusion_oi                               train a small model here with both
     """
     if ctx.invoked_subcommand is None:

@@ -59,11 +59,13 @@ def near(word: str, choices: Iterable[str]) -> list[str]:
     names, said = list(choices), _plain(word.rpartition("/")[2])
     if same := [name for name in names if _plain(name) == said]:
         return same[:1]
+    numbers = sorted(re.findall(r"\d", word))
+    alike = {_plain(name): name for name in names if sorted(re.findall(r"\d", name)) == numbers}
+    if close := difflib.get_close_matches(said, alike, n=1, cutoff=0.9):
+        return [alike[close[0]]]
     begin = [name for name in names if min(len(said), len(_plain(name))) > 2 and _begins(said, _plain(name))]
     if begin:
         return sorted(begin, key=lambda name: (abs(len(name) - len(word)), name))[:_MOST_NEAR]
-    numbers = re.findall(r"\d+", word)
-    alike = {_plain(name): name for name in names if re.findall(r"\d+", name) == numbers}
     if close := difflib.get_close_matches(said, alike, n=1, cutoff=0.6):
         return [alike[close[0]]]
     family = re.match(r"[a-z]{4}", said)  # llama_70b: there are others

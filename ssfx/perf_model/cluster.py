@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import isfinite
 from typing import Literal
 
 from ssfx.core.errors import ConfigError
@@ -64,13 +65,12 @@ class Link:
         return cls(**{**found, **changes})
 
     def __post_init__(self) -> None:
-        plausible("gbps", self.gbps)
-        plausible("latency_s", self.latency_s)
+        # Not a number compares false with everything, so each is asked for what it must be.
+        if not (self.gbps > 0 and isfinite(self.gbps) and self.latency_s >= 0 and isfinite(self.latency_s)):
+            raise ConfigError(f"gbps and latency_s must be positive numbers, got {self.gbps} and {self.latency_s}")
         if not 0 < self.efficiency <= 1:
             percent = f"; {self.efficiency:g} % is {self.efficiency / 100:g}" if 1 < self.efficiency <= 100 else ""
-            raise ConfigError(
-                f"efficiency is the share of gbps that is reached, in (0, 1], got {self.efficiency:g}{percent}"
-            )
+            raise ConfigError(f"efficiency must be in (0, 1], a share of gbps, got {self.efficiency:g}{percent}")
         if not 0 <= self.switch_efficiency <= 1:
             raise ConfigError(f"switch_efficiency must be in [0, 1], got {self.switch_efficiency}")
 

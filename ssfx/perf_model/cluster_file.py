@@ -214,8 +214,9 @@ def _given(name: str, value: Any) -> float | None:
 def _link(key: str, node: Mapping[str, Any], on: str) -> Link:
     try:
         numbers = {name: _number(f"{key}.{name}", value) for name, value in node.items() if name != "link"}
-        if key == "inter" and "gbps" in numbers:
-            plausible("inter.gbps", numbers["gbps"], "gbps")
+        for name in ("gbps", "latency_s"):
+            if name in numbers:
+                plausible("inter.gbps" if (key, name) == ("inter", "gbps") else name, numbers[name], name)
         if kind := node.get("link"):
             return Link.of_kind(str(kind), on, **numbers)
         return Link(numbers.pop("gbps"), numbers.pop("efficiency"), numbers.pop("latency_s"), **numbers)  # type: ignore[arg-type]
