@@ -38,7 +38,9 @@ def test_json_says_the_same_as_the_table(run_advise):
     assert (found["origin"], found["calibration"], found["density"]) == ("simulated", "nominal", 0.02)
     assert found["profile"]["kind"] == "nominal"
     out = run_advise(*WORDS)
-    assert out.startswith("resnet_tiny on acpsgd_10gbe: 32 ranks at 10 Gbit/s, batch 32 each, density 0.02 (simulated")
+    assert out.startswith(
+        "resnet_tiny on acpsgd_10gbe: 32 ranks at 10 Gbit/s, batch 32 each, density 0.02 where a scheme selects"
+    )
     lines = {line.split()[1].rstrip(","): line for line in out.splitlines() if "x  " in line and "ANSWER" not in line}
     lines = {name: line for name, line in lines.items() if name in {one["scheme"] for one in found["schemes"]}}
     for entry in found["schemes"]:
