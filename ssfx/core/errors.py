@@ -65,6 +65,7 @@ def near(word: str, choices: Iterable[str]) -> list[str]:
         return [alike[close[0]]]
     begin = [name for name in names if min(len(said), len(_plain(name))) > 2 and _begins(said, _plain(name))]
     if begin:
+        begin = (numbers and [name for name in begin if _plain(name) in alike]) or begin
         return sorted(begin, key=lambda name: (abs(len(name) - len(word)), name))[:_MOST_NEAR]
     if close := difflib.get_close_matches(said, alike, n=1, cutoff=0.6):
         return [alike[close[0]]]
