@@ -24,7 +24,7 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-all test-fast coverage soak smoke-large lint wheel site reference simulations calibration validation conf docs clean
+.PHONY: committed help install figures demo test test-all test-fast coverage soak smoke-large lint wheel release site reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,13 @@ lines: ## lines of Python by room, and those of a commit (BASE=main) beside them
 
 wheel: $(INSTALLED) ## the package as one file in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+release: wheel ## the wheel of a release: its version is that of the tag and of CHANGELOG.md
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/ssfx-*.whl
+	@cd /tmp && $(abspath $(BIN))/python -m ssfx advise model=gpt2 cluster=64gpu >/dev/null
+	@version=$$($(BIN)/python -m ssfx --version | cut -d' ' -f2); grep -q "^## $$version$$" CHANGELOG.md || \
+	  { echo "CHANGELOG.md has no '## $$version' without 'not released yet'" >&2; [ "$${GITHUB_REF_TYPE:-}" != tag ]; }
+	@[ "$${GITHUB_REF_TYPE:-}" != tag ] || [ "v$$($(BIN)/python -m ssfx --version | cut -d' ' -f2)" = "$$GITHUB_REF_NAME" ]
 
 PAGES = README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md CITATION.cff results/README.md \
   .github/ISSUE_TEMPLATE/gpu.md tests/kernels/kernel_budget.csv docs/*.md docs/img/*.png

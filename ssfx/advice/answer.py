@@ -8,6 +8,7 @@ from math import inf
 from typing import Literal
 
 from ssfx.advice.break_even import BreakEven, BreakEvens
+from ssfx.advice.host_bound import HostBound, host_bound
 from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.setting import TUNED
 from ssfx.schemes import schemes
@@ -15,10 +16,13 @@ from ssfx.schemes import schemes
 WORTH = 0.01
 """A gain below this share of the step is none."""
 
+VAGUE = 0.5
+"""A mean error from which on a time says nothing."""
+
 SIXTEEN_BIT = "ddp_fp16"
 """The scheme that sends dense gradients in 16 bits."""
 
-Word = Literal["yes", "no", "too close to call"]
+Word = Literal["yes", "no", "too close to call", "not known"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,10 @@ class Answer:
     faster: tuple[Entry, ...]
     unclear: tuple[Entry, ...]
     slower: tuple[Entry, ...]
+    vague: tuple[Entry, ...] = ()
+    """Schemes whose times were so far off where they were compared that they have no place."""
+    host: HostBound | None = None
+    """What the host may leave of the gain, where nominal times know no host and there is one."""
 
     @property
     def reason(self) -> str:
@@ -50,10 +58,12 @@ class Answer:
                 return f"No scheme that compresses is faster by these times; {most}."
             return f"Every scheme decided to send all gradients dense; {most}."
         gain = 1 - 1 / self.best.speedup_vs_dense
+        host = f"; {self.host}" if self.host else ""
         if self.word == "yes":
-            return f"{self.best.scheme} makes a step {gain:.1%} shorter than tuned dense; {most}."
+            return f"{self.best.named} makes a step {gain:.1%} shorter than tuned dense{host}; {most}."
         if gain >= WORTH:
-            return f"{self.best.scheme} seems {gain:.1%} shorter a step, within the error of the simulator; {most}."
+            within = ", within the error of the simulator" * (self.host is None or self.host.sure)
+            return f"{self.best.named} seems {gain:.1%} shorter a step{within}{host}; {most}."
         speed = f"{self.best.speedup_vs_dense:.2f}x of dense"
         return f"The best scheme that compresses is {self.best.scheme}, {speed}; {most}."
 
@@ -80,13 +90,18 @@ def answer_of(advice: Ranking) -> Answer:
         one for one in advice.compressing
         if one not in advice.recommendable and one.iteration_s < dense.iteration_s and not _same(one, dense)
     )  # fmt: skip
-    others = [entry for entry in advice.entries if entry is not dense and entry not in unproven]
+    vague = tuple(
+        one for one in advice.entries if advice.bar(one) >= VAGUE and one is not dense and one not in unproven
+    )
+    others = [entry for entry in advice.entries if entry is not dense and entry not in (*unproven, *vague)]
     unclear = tuple(one for one in others if advice.unclear(one) or _same(one, dense))
     rest = [one for one in others if one not in unclear]
     gain = 1 - 1 / best.speedup_vs_dense if best else 0.0
-    word: Word = "no"
+    word: Word = "not known" if best is None and unproven else "no"
+    host = None
     if best is not None and gain >= WORTH:
-        word = "too close to call" if advice.unclear(best) else "yes"
+        host = host_bound(advice)
+        word = "too close to call" if advice.unclear(best) or (host and not host.sure) else "yes"
     even = None
     if best is not None and not schemes[best.scheme].chooses:
         found = BreakEvens(advice.setting, [one.scheme for one in advice.entries if one.scheme in TUNED])
@@ -94,12 +109,12 @@ def answer_of(advice: Ranking) -> Answer:
     return Answer(
         word, best, max(0.0, 1 - advice.setting.profile.alone_s() / dense.iteration_s), even, unproven,
         tuple(one for one in rest if one.iteration_s < dense.iteration_s), unclear,
-        tuple(one for one in rest if one.iteration_s >= dense.iteration_s),
+        tuple(one for one in rest if one.iteration_s >= dense.iteration_s), vague, host,
     )  # fmt: skip
 
 
 def _same(one: Entry, dense: Entry) -> bool:
-    return abs(one.iteration_s / dense.iteration_s - 1) < WORTH / 10
+    return abs(one.iteration_s / dense.iteration_s - 1) < WORTH / 2  # it is printed as 1.00x
 
 
 def listed(entries: Sequence[Entry], most: int = 8) -> str:

@@ -19,7 +19,9 @@ PAGE = "docs/edition2026.md"
 
 
 def gbps_per_device(cluster: Cluster) -> float:
-    """Return the line rate for each device of a node, between nodes where there are several, else inside the node."""
+    """Return the rate for each device of a node, between nodes if there are several, else inside: what was measured."""
+    if cluster.busbw_gbps is not None:
+        return cluster.busbw_gbps / (cluster.devices_per_node if cluster.nodes > 1 else 1)
     if cluster.nodes == 1:
         return cluster.intra.gbps
     return cluster.nics_per_node * cluster.inter.gbps / cluster.devices_per_node
@@ -34,8 +36,8 @@ def place_on_map(cluster: Cluster) -> str:
         return ""
     near = min(here, key=lambda one: abs(log(one["gbps"] / gbps)))
     return (
-        f"at {near['gbps']:.3g} Gbit/s per GPU compression surely pays for {near['wins']} of {near['models']} models "
-        f"({PAGE})"
+        f"of {near['models']} other models at {near['gbps']:.3g} Gbit/s per GPU, compression surely pays for "
+        f"{near['wins']} ({PAGE})"
     )
 
 

@@ -10,6 +10,7 @@ from ssfx.advice.setting import TUNED, Setting, Trial
 from ssfx.advice.trust import Trust
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
+from ssfx.schemes import schemes
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Needed
 from ssfx.schemes.search.recorded_network import Network
 
@@ -57,6 +58,19 @@ class Entry:
         return self.needed.share if self.needed.within(LIMIT) else None
 
     @property
+    def named(self) -> str:
+        """Name of the scheme; of one that chooses, with what it chose and for which share of the elements."""
+        if not schemes[self.scheme].chooses:
+            return self.scheme
+        plan, numel = self.trial.plan, dict[str, int]()
+        for _, lane in plan.lanes():
+            for one in lane.segments:
+                numel[one.compressor or "dense"] = numel.get(one.compressor or "dense", 0) + plan.numel(one)
+        total = sum(numel.values())
+        parts = [f"{what} for {count / total:.0%}" for what, count in sorted(numel.items(), key=lambda it: -it[1])]
+        return f"{self.scheme} (here {', '.join(parts) if len(parts) > 1 else next(iter(numel))})"
+
+    @property
     def leaves_tensors_out(self) -> bool:
         """True when one selection covers several tensors, so that nothing may be sent of some."""
         return any(len(one.tensors) > 1 and build(str(one.compressor)).sparse for one in self.trial.compressed)
@@ -79,8 +93,12 @@ class Ranking:
     def unclear(self, entry: Entry) -> bool:
         """Return whether the error of the simulator leaves open which is faster, `entry` or tuned dense."""
         first_s, second_s = sorted((entry.iteration_s, self.dense.iteration_s))
+        return not surely_less(first_s, second_s, self.bar(entry))
+
+    def bar(self, entry: Entry) -> float:
+        """Return the error of the simulator for an entry, relative; 0 where none was scored."""
         trust = entry.trust or self.trust
-        return trust is not None and not surely_less(first_s, second_s, trust.mean)
+        return trust.mean if trust else 0.0
 
     @property
     def compressing(self) -> tuple[Entry, ...]:

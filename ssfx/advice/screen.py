@@ -39,12 +39,13 @@ def first_screen(advice: Ranking) -> list[ScreenLine]:
     groups = (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower))
     sharded = "" if setting.sharding is None else f", {setting.sharding.text}"
     bandwidth, place = answer.bandwidth(setting.gbps), "" if sharded else place_on_map(setting.cluster)
+    beware = cautions(setting.profile, setting.cluster, host=answer.host is None)
     checked = NEVER_SHARDED if sharded else where_checked(setting.cluster)
     return [
         ScreenLine(
             f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
-            f"{setting.cluster.network_text}, {batch}{sharded}, density {setting.density:g} "
-            f"(simulated, {setting.system.origin.kind} times)",
+            f"{setting.cluster.network_text}, {batch}{sharded}, density {setting.density:g} where a "
+            f"scheme selects (simulated, {setting.system.origin.kind} times)",
             "  ", bold=True,
         ),
         ScreenLine(answer.reason, _IN, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True),
@@ -59,8 +60,10 @@ def first_screen(advice: Ranking) -> list[ScreenLine]:
         ScreenLine(""),
         ScreenLine(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", _GROUP, f"{'tuned dense':19}"),
         *(ScreenLine(listed(group), _GROUP, f"{name:19}") for name, group in groups),
+        *([ScreenLine(listed(answer.vague), _GROUP, "no place, as times of what sends alike were far off: ")]
+          if answer.vague else []),
         *_unproven(answer),
-        *(ScreenLine(f"beware: {line}", "  ", warns=True) for line in cautions(setting.profile, setting.cluster)),
+        *(ScreenLine(f"beware: {line}", "  ", warns=True) for line in beware),
         *(ScreenLine(f"extrapolated: {line}", "  ", warns=True) for line in advice.extrapolated),
     ]  # fmt: skip
 
@@ -86,16 +89,11 @@ def _memory(answer: Answer, advice: Ranking) -> list[ScreenLine]:
 
 
 def _how_sure(entry: Entry) -> str:
-    """Return the error of steps that send like `entry` on this kind of network, or on the nearest that was scored."""
+    """Return the error of steps that send like `entry` on this kind of network, or of all, and of how many."""
     trust = entry.trust
     if trust is None:
         return f"unknown: the simulator was never checked against times of {entry.scheme}, or of what sends alike"
-    about = f"{trust.sent} on {trust.network}" if trust.sent else f"the {trust.group} group"
-    borrowed = ", and costs of this kind were never checked" if trust.borrowed else ""
-    return (
-        f"simulated times of {about}, as {entry.scheme} sends, are {trust.mean:.0%} off on average (at worst "
-        f"{trust.maximum:.0%}, n = {trust.count}){borrowed}"
-    )
+    return trust.said + ("; nominal costs were never checked" if trust.borrowed else "")
 
 
 def _quality(best: Entry) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,17 @@ BORROWED: tuple[Kind, ...] = ("nominal", "fitted")
 """Kinds without a scored system: all of the published group have published costs."""
 
 
+FEWEST = 5
+"""Comparisons without which there is no error bar."""
+
+
 @dataclass(frozen=True)
 class Trust:
     """Mean and maximum |predicted / actual - 1| over `count` predictions of a validation group.
 
     `borrowed`: its systems are of another kind than the one that it is to be trusted for. `sent` and `network`: the way
-    of sending and the kind of network that were scored; empty for the group as a whole.
+    of sending and the kind of network that it is asked for; empty for the group as a whole. `few`: how many of its
+    comparisons are of these, where that is too few for a bar of their own and the others stand for them; else None.
     """
 
     group: str
@@ -35,6 +40,21 @@ class Trust:
     borrowed: bool = False
     sent: str = ""
     network: str = ""
+    few: int | None = None
+
+    @property
+    def said(self) -> str:
+        """In words: of what, how far off, and how many comparisons there are of it."""
+        whole = f"{self.mean:.0%} off on average (at worst {self.maximum:.0%}, n = {self.count})"
+        what = f"{self.sent} on {self.network}" if self.sent else f"the {self.group} group"
+        if self.few is None:
+            return f"simulated times of {what} are {whole}"
+        count = ("no step was", "one step was", f"{self.few} steps were")[min(self.few, 2)]
+        if self.few == self.count:
+            return (
+                f"{count} compared of {self.sent} on {self.network}, too few for an error bar; off by {self.mean:.0%}"
+            )
+        return f"{count} compared of {self.sent} on {self.network}; all {self.group} steps are {whole}"
 
     def __post_init__(self) -> None:
         if not 0 <= self.mean <= self.maximum:
@@ -52,27 +72,37 @@ def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
 
 
 def trust_in_sending(kind: Kind, ways: Sequence[str], network: str, path: Path | None = None) -> Trust | None:
-    """Return the scores of a way of sending on a kind of network, for a kind of system.
+    """Return the scores of a way of sending on a kind of network, for a kind of system; of several the most off.
 
-    Of several ways it is the one that is most off. Where a way was not scored on that network, its scores on another
-    one stand for it, of the same group first; None where one of the ways was never scored.
+    Fewer than FEWEST comparisons on that very network are no error bar: then it is that of the whole group, unless the
+    few are further off. None where one of the ways was never scored, on no network.
     """
-    scores, group = _scores(path), GROUPS.get(kind, "")
-    found = [_nearest(scores, group, way, network, kind in BORROWED) for way in ways]
+    scores = _scores(path)
+    found = [_on(scores, GROUPS.get(kind, ""), way, network, kind) for way in ways]
     known = [one for one in found if one is not None]
     return max(known, key=lambda one: one.mean) if known and len(known) == len(found) else None
 
 
-def _nearest(
-    scores: Mapping[str, Mapping[str, Any]], group: str, way: str, network: str, borrowed: bool
-) -> Trust | None:
-    near = [
-        Trust(name, one["mean"], one["max"], one["count"], borrowed or name != group, one["sent"], one["network"])
+def _on(
+    scores: Mapping[str, Mapping[str, Any]], group: str, way: str, network: str, kind: Kind
+) -> Trust | None:  # fmt: skip
+    if not any(one["sent"] == way for content in scores.values() for one in content.get("ways", ())):
+        return None
+    there = [
+        Trust(name, one["mean"], one["max"], one["count"], kind in BORROWED or name != group, way, network)
         for name, content in scores.items()
         for one in content.get("ways", ())
-        if one["sent"] == way
+        if (one["sent"], one["network"]) == (way, network)
     ]
-    return max(near, key=lambda one: (one.network == network, one.group == group, one.count), default=None)
+    own = max(there, key=lambda one: (one.group == group, one.count), default=None)
+    if own is not None and own.count >= FEWEST:
+        return own
+    if group not in scores:
+        return own
+    few, whole = own.count if own else 0, scores[group]
+    if own is not None and own.mean > whole["mean"]:
+        return replace(own, few=few)
+    return Trust(group, whole["mean"], whole["max"], whole["count"], kind in BORROWED, way, network, few)
 
 
 def _scores(path: Path | None) -> dict[str, dict[str, Any]]:

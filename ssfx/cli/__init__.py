@@ -24,8 +24,8 @@ GARBAGE_AFTER = 50_000
 would spend 3 % of its time on them."""
 
 ORDER = (
-    "run", "plan", "simulate", "advise", "validate", "profile", "cluster", "list", "figures", "report", "status",
-    "cancel", "show", "compare", "trace", "doctor",
+    "advise", "simulate", "plan", "profile", "cluster", "list", "run", "show", "compare", "trace", "figures", "report",
+    "status", "validate", "cancel", "doctor",
 )  # fmt: skip
 """The verbs of ssfx in the order one meets them; those of others come after."""
 OWN = {
@@ -34,6 +34,12 @@ OWN = {
 }  # fmt: skip
 """The verbs of the library; the others are entry points of the group VERBS."""
 VERBS = "ssfx.verbs"
+OTHER_VERBS = {
+    "help": "--help", "version": "--version", "attach": "ssfx.attach in your script", "predict": "simulate",
+    "train": "run", "bench": "profile", "benchmark": "profile", "plot": "figures", "import": "cluster import",
+    "recommend": "advise", "info": "doctor",
+}  # fmt: skip
+"""What people call some of the verbs."""
 EXTRAS = {
     "lab": ("datasets", "pandas", "psutil", "sacrebleu", "sklearn", "torchvision", "transformers", "wandb"),
     "papers": ("matplotlib", "scipy", "PIL"),
@@ -84,7 +90,7 @@ class _Verbs(click.Group):
         if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in OWN:
             known = verbs()  # read where it is asked for: a command of the library starts sooner without
             if args[0] not in known:
-                raise unknown("command", args[0], known)
+                raise unknown("command", args[0], known, OTHER_VERBS)
         return super().resolve_command(ctx, args)
 
 
@@ -93,11 +99,13 @@ class _Verbs(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="ssfx", message="ssfx %(version)s")
+@click.version_option(package_name="ssfx", message="ssfx %(version)s", hidden=True)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """\b
-    Does compressed communication help here? Tab completion: eval "$(_SSFX_COMPLETE=bash_source ssfx)"
+    ssfx advise model=bert_large cluster=64gpu                    which scheme? words are KEY=VALUE
+    ssfx simulate model=gpt2 cluster=64gpu scheme=ddp,auto --why  where the time of both goes
+    ssfx run scheme=ddp,ssfusion_oi                               train a small model here with both
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,8 +30,16 @@ if TYPE_CHECKING:
 @click.option("--all", "every", is_flag=True, help="Also every scheme in a table, and what the times do not say.")
 @click.option("--break-even", "evens", is_flag=True, help="Also the bandwidth below which each scheme is faster.")
 @click.option("--sources", is_flag=True, help="Also where the times come from.")
+@click.option(
+    "--plot", "drawn", is_flag=True, help="Also a bar for each scheme: compute, compression, exposed exchange."
+)
+@click.option(
+    "--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Write answer and bars to a page."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
-def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, as_json: bool) -> None:
+def advise(
+    overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, drawn: bool, page: Path | None, as_json: bool
+) -> None:  # fmt: skip
     """Say whether compression helps a model on a cluster, by simulating every scheme beside tuned dense DDP.
 
     For example: ssfx advise model=bert_large cluster=64gpu density=0.01
@@ -39,10 +48,16 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
     from ssfx.advice import break_evens, sentences
     from ssfx.config.advice_question import by_quality, resolve_setting
 
+    if not overrides:
+        raise ConfigError(
+            "say which model on which cluster: ssfx advise model=bert_large cluster=64gpu; ssfx list models and "
+            "ssfx list clusters have names, docs/clusters.md says how to describe yours"
+        )
+
     overrides, quality = by_quality(overrides)
     if quality:
-        if every or evens or sources:
-            raise ConfigError("target=quality has one table; drop --all, --break-even and --sources")
+        if every or evens or sources or drawn or page:
+            raise ConfigError("target=quality has one table; drop --all, --plot, --html, --break-even and --sources")
         _by_quality(resolve_setting(overrides), as_json)
         return
     advice = ranked(resolve_setting(overrides))
@@ -51,6 +66,8 @@ def advise(overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, 
         click.echo(json.dumps(_plain(advice, found, sentences(advice)), sort_keys=True))
         return
     _answer(advice, overrides)
+    if drawn or page:
+        _draw(advice, drawn, page)
     if every:
         click.echo()
         _ranking(advice)
@@ -172,7 +189,8 @@ def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
     click.echo()
     words = " ".join(overrides)
     say(
-        f"Next: ssfx advise {words} --all (every scheme), --break-even (bandwidths), --sources (where times come from)",
+        f"Next: ssfx advise {words} --all (every scheme), --plot (a picture), --break-even (bandwidths), --sources "
+        "(where times come from)",
         "  ",
     )
     if answer.best is not None:
@@ -183,6 +201,24 @@ def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
         if compressor := answer.best.trial.options.get("compressor"):
             words += f" 'compressor={compressor}'"
         say(f"ssfx simulate {words} scheme=ddp,{best} --why (where the time goes)", "  ", "      ")
+
+
+def _draw(advice: Advice, drawn: bool, page: Path | None) -> None:
+    """Draw a bar for each scheme, on the terminal and to a page."""
+    from ssfx.advice.answer import answer_of
+    from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page
+
+    answer = answer_of(advice)
+    told = [one for one in advice.entries if one not in answer.vague]
+    bars = {one.scheme: parts_of(one.trial.simulated.metrics(1)) for one in told}
+    if drawn:
+        click.echo()
+        for line in bar_lines(bars):
+            click.echo(line)
+    if page:
+        setting = advice.setting
+        write_page(page, f"{setting.profile.model} on {setting.cluster.name}", bars_svg(bars), str(advice))
+        click.echo(f"page: {page}")
 
 
 def _ranking(advice: Advice) -> None:
@@ -264,6 +300,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
     answer = answer_of(advice)
     return {
         "answer": answer.word, "reason": answer.reason, "most": answer.most,
+        "host": answer.host and asdict(answer.host),
         "model": setting.profile.model, "cluster": setting.cluster.name, "world_size": setting.cluster.world_size,
         "batch_size": setting.profile.batch_size, "precision": setting.precision, "density": setting.density,
         "gbps": setting.gbps,
@@ -283,7 +320,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
 def _plain_trust(trust: Trust) -> dict[str, Any]:
     return {
         "group": trust.group, "mean": trust.mean, "max": trust.maximum, "count": trust.count,
-        "borrowed": trust.borrowed, "sent": trust.sent, "network": trust.network,
+        "borrowed": trust.borrowed, "sent": trust.sent, "network": trust.network, "few": trust.few,
     }  # fmt: skip
 
 

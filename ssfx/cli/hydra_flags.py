@@ -35,7 +35,20 @@ def instead_of(words: Sequence[str]) -> str:
                 return f"{flag} is a flag of Hydra's: {_LINES[flag]}"
         if line := _of_sbatch(word, joined):
             return line
-    return ""
+    return next(filter(None, (_of_key(word, joined) for word in joined)), "")
+
+
+def _of_key(word: str, words: Sequence[str]) -> str:
+    """Return what to write for a key that is given as a flag, as --model bert_large."""
+    flag, _, value = word.partition("=")
+    name = flag.removeprefix("--").replace("-", "_")
+    if flag == name or not name:
+        return ""
+    from ssfx.config.overrides import known_key  # late: a wrong command alone asks
+
+    key = known_key(name)
+    value = value or next((after for before, after in pairwise(words) if before == word and after[0] != "-"), "VALUE")
+    return f"{flag} is a key, not a flag: write {key}={value}" if key else ""
 
 
 def _of_sbatch(word: str, words: Sequence[str]) -> str:

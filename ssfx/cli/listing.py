@@ -16,7 +16,7 @@ import click
 
 from ssfx.cli.completion import own_components
 from ssfx.cli.terminal import print_table
-from ssfx.core.errors import unknown
+from ssfx.core.errors import LISTED, unknown
 from ssfx.core.files import read_json, write_atomic
 from ssfx.core.plugins import any_plugins
 
@@ -32,14 +32,13 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 def list_(kind: str | None, as_json: bool) -> None:
     """Show what there is to choose from, of all kinds or of one.
 
-    Kinds: schemes, compressors, memories, models, datasets, workloads, clusters, experiments, presets, engines,
-    collectives.
+    Kinds: schemes, compressors, memories, models, datasets, workloads, clusters, devices, links, experiments, presets,
+    engines, collectives.
     """
     if kind is not None and kind not in KINDS:
-        raise unknown("kind", kind, KINDS)
+        others = {"gpu": "devices", "gpus": "devices", "network": "links", "networks": "links"}
+        raise unknown("kind", kind, KINDS, others)
     if as_json:
-        import json
-
         tables = {name: _table(name) for name in ([kind] if kind else KINDS)}
         found = {
             name: [dict(zip(header, line, strict=True)) for line in lines] for name, (header, lines) in tables.items()
@@ -59,6 +58,14 @@ def _print(kind: str) -> None:
 
 
 def _table(kind: str) -> Table:
+    if kind == "links":
+        from ssfx.perf_model.links import link_lines
+
+        return ("link", "Gbit/s", "reached", "us a message", "source"), link_lines()
+    if kind == "devices":
+        from ssfx.perf_model.devices import device_lines
+
+        return ("device", "GiB", "GB/s", "TFLOP/s bf16", "inside", "title"), device_lines()
     return _folder(kind) if kind in FOLDERS else _registered(kind)
 
 
@@ -79,19 +86,7 @@ def _registered(kind: str) -> Table:
     return component_table(kind)
 
 
-KINDS = (
-    "schemes",
-    "compressors",
-    "memories",
-    "models",
-    "datasets",
-    "workloads",
-    "clusters",
-    "experiments",
-    "presets",
-    "engines",
-    "collectives",
-)
+KINDS = LISTED
 FOLDERS = ("workloads", "clusters", "experiments", "presets")
 """Those whose entries are files of conf/."""
 PACKAGES = ("schemes", "compressors", "memories", "collectives", "engines", "workloads", "workloads/catalog")
@@ -142,7 +137,7 @@ def _compressor(entry: Any) -> Sequence[str]:
 def file_text() -> str:
     """Return what the file has to hold: for each kind its header and lines, and the modules that they are from."""
     parts: dict[str, Any] = {"modules": modules()}
-    for kind in sorted(set(KINDS).difference(FOLDERS)):
+    for kind in sorted(set(KINDS).difference((*FOLDERS, "devices", "links"))):
         header, lines = component_table(kind)
         parts[kind] = [header, *lines]
     return json.dumps(parts, indent=1, ensure_ascii=False) + "\n"

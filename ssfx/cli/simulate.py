@@ -13,6 +13,7 @@ import click
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table
 from ssfx.core.errors import ConfigError
+from ssfx.core.numbers import numeric
 from ssfx.core.progress import doing
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 @overrides_argument
 @click.option("--why", "explain", is_flag=True, help="Explain every further case by the first one.")
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write a Chrome trace to this file.")
+@click.option("--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture to this page.")
+@click.option("-m", "--multirun", is_flag=True, hidden=True, expose_value=False, help="As in Hydra.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per case, one a line.")
 @click.option(
     "--achieved-density",
@@ -40,8 +43,8 @@ if TYPE_CHECKING:
     help="Elements that all ranks select together over those of one; else no two select the same.",
 )  # fmt: skip
 def simulate(
-    overrides: tuple[str, ...], explain: bool, trace: Path | None, as_json: bool, achieved_density: float | None,
-    build_up: float | None,
+    overrides: tuple[str, ...], explain: bool, trace: Path | None, page: Path | None, as_json: bool,
+    achieved_density: float | None, build_up: float | None,
 ) -> None:  # fmt: skip
     """Simulate one training step of KEY=VALUE words in virtual time; comma lists compare.
 
@@ -83,11 +86,60 @@ def simulate(
         for name, idle in zip(names, without_effect, strict=True):
             for option in idle:
                 click.echo(f"{_word(option)} changes nothing about {name}")
+    if page or (not as_json and len(cases) > 2):
+        draw_sweep(outcomes, names, page)
     if trace:
         try:
             save(dict(zip(names, steps, strict=True)), trace)
         except OSError as error:
             raise ConfigError(f"cannot write {trace}: {error.strerror}") from None
+
+
+def draw_sweep(outcomes: Sequence[Outcome], names: Sequence[str], page: Path | None) -> None:
+    """The times over the axis that is swept are printed, where there is one, and drawn to a page; else bars."""
+    from ssfx.cli.pictures import bars_svg, lines_svg, parts_of, write_page
+
+    axis, lines = swept(outcomes)
+    if axis:
+        values = sorted({value for line in lines.values() for value in line})
+        rows = [
+            (f"{value:g}", *(f"{1e3 * line[value]:.2f}" for line in lines.values()),
+             min(lines, key=lambda name: lines[name][value]))
+            for value in values
+        ]  # fmt: skip
+        click.echo()
+        print_table((f"ms by {axis}", *lines, "fastest"), rows, right=set(lines))
+    if page:
+        bars = {name: parts_of(_metrics(one)) for name, one in zip(names, outcomes, strict=True)}
+        title = _title(outcomes[0][0], scheme=False)
+        write_page(page, title, lines_svg(lines, axis) if axis else bars_svg(bars), "simulated, not measured")
+        click.echo(f"page: {page}")
+
+
+def swept(outcomes: Sequence[Outcome]) -> tuple[str, dict[str, dict[float, float]]]:
+    """Return the one number that cases differ in beside their scheme, and seconds over it by scheme; "" if none is."""
+    facts = [
+        {**{key: float(value) for key, value in case.cluster.options.items() if is_number(value)},
+         "ranks": float(case.world_size), "batch_size": float(case.batch_size), "accumulate": float(case.accumulate),
+         **({"density": case.density} if case.density else {})}
+        for case, _, _ in outcomes
+    ]  # fmt: skip
+    names = list(dict.fromkeys(key for one in facts for key in one))
+    apart = [key for key in names if len({one.get(key) for one in facts if key in one}) > 1]
+    apart = [key for key in apart if key != "ranks"] or apart
+    lines: dict[str, dict[float, float]] = {}
+    for fact, (case, target, step) in zip(facts, outcomes, strict=True):
+        inter = target.cluster.inter.gbps if apart == ["inter.gbps"] else 0.0
+        for key in apart[:1]:
+            lines.setdefault(case.scheme, {})[fact.get(key, inter)] = step.iteration_s
+    whole = len(apart) == 1 and len({len(line) for line in lines.values()}) == 1
+    same = whole and sum(map(len, lines.values())) == len(outcomes) and all(min(line) > 0 for line in lines.values())
+    return (apart[0], lines) if same and len(next(iter(lines.values()))) > 1 else ("", {})
+
+
+def is_number(value: object) -> bool:
+    """Return whether an option of a cluster is a number, as text or not."""
+    return isinstance(numeric(value), int | float) and not isinstance(value, bool)
 
 
 def _without_effect(outcomes: Sequence[Outcome], given: Mapping[str, float]) -> list[tuple[str, ...]]:

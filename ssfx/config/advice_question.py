@@ -13,11 +13,12 @@ from ssfx.config.clusters import check_recorded, choice_at
 from ssfx.config.compose import compose
 from ssfx.config.iteration_time import KEY, split_words, timed_model
 from ssfx.config.overrides import read
-from ssfx.config.schema import Settings
+from ssfx.config.schema import MOST, Settings
 from ssfx.config.shared_model import SHARDING_KEYS, shared_model
 from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError
+from ssfx.core.numbers import as_number
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.given_time import lasting
 from ssfx.perf_model.saved_profiles import check_device
@@ -52,9 +53,10 @@ def split_steps(words: Iterable[str]) -> tuple[tuple[str, ...], int | None]:
     if not given:
         return others, None
     text = given[0].replace("_", "")
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST["steps"]:
+        how = as_number(text).removeprefix("; write ") or "10000"
         raise ConfigError(
-            f"{STEPS}={given[0]} is no number of steps; write those of a dense training, as {STEPS}=10000"
+            f"{STEPS}={given[0]} is no number of steps; write those of a dense training, as {STEPS}={how}"
         )
     return others, int(text)
 

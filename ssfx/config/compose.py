@@ -32,6 +32,7 @@ from ssfx.config.groups import (
 from ssfx.config.overrides import typed_options
 from ssfx.config.schema import KEYS
 from ssfx.core.component_file import merged, path_of
+from ssfx.core.component_spec import OTHER_OPTIONS
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import DAMAGED
 from ssfx.core.paths import conf_dirs
@@ -100,7 +101,7 @@ def expanded(point: Mapping[str, Any]) -> Point:
         given = typed_options(group, spec)
         for option in given:
             if option not in usual:
-                raise unknown(f"option of {group} {component['name']}", option, usual)
+                raise unknown(f"option of {group} {component['name']}", option, usual, OTHER_OPTIONS)
             if f"{group}.{option}" in point:
                 raise ConfigError(f"{group}={choice} and {group}.{option} give one option twice; drop one of them")
         other = {option: value for option, value in component.items() if option != "name" and value != usual[option]}

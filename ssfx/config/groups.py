@@ -11,7 +11,7 @@ from typing import Any
 
 from ssfx.core import slurm_site
 from ssfx.core.component_file import component_file, file_names, is_file, leaves_folder, outside, path_of
-from ssfx.core.errors import ConfigError, nearest, unknown
+from ssfx.core.errors import ConfigError, near, nearest, unknown
 from ssfx.core.files import as_it_is, text_of
 from ssfx.core.paths import conf_dirs
 from ssfx.core.plugins import provided
@@ -26,6 +26,13 @@ OPTION_GROUPS = ("cluster", "compressor", "dataset", "memory", "scheme")
 """Groups whose choices have options of their own, written group.option=value."""
 WITH_SPECS = tuple(group for group in OPTION_GROUPS if group in COMPONENT_GROUPS)
 """Groups whose choices may be written with their options, as in compressor=dgc(value_dtype=float16)."""
+
+OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
+    "model": {"gpt2_small": "gpt2", "gpt-2-small": "gpt2", "resnet-50": "resnet50", "llama": "llama3_8b"},
+    "engine": dict.fromkeys(("mpi", "nccl", "gloo", "local", "real"), "torchrun"),
+    "cluster": {"localhost": "local"},
+}
+"""What people call some of the choices."""
 
 CLUSTER_OPTIONS = (
     "nodes", "devices_per_node", "device", "nics_per_node", "calibration",
@@ -64,7 +71,9 @@ def check_choice(group: str, value: Any) -> str:
             raise outside(group, name)
         if group == "cluster":
             raise _no_cluster(name)
-        raise unknown(group, name, choices(group))
+        if group == "model" and name.endswith(".py"):
+            raise ConfigError(f"model={name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
+        raise unknown(group, name, choices(group), OTHER_CHOICES.get(group, {}))
     return text if spec.options else name
 
 
@@ -77,6 +86,10 @@ def _no_cluster(name: str) -> ConfigError:
             f"cluster={name} is no file of a cluster, which ends in .yaml; make one of a log of nccl-tests with "
             f"ssfx cluster import {name}"
         )
+    if Path(f"{name}.yaml").is_file():
+        return ConfigError(f"unknown cluster {name!r}; did you mean cluster={name}.yaml, the file that is here?")
+    if (same := near(name, choices("cluster"))[:1]) and same[0] == name.lower():
+        return ConfigError(f"unknown cluster {name!r}; did you mean {same[0]!r}?")
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
         device = gpus["device"] or "a100"
         close = nearest(name, choices("cluster"))

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 
 from ssfx.core.errors import ConfigError
+from ssfx.core.numbers import as_number
+from ssfx.core.plausible import plausible
 
 KEY = "iteration_ms"
 
@@ -35,7 +37,10 @@ def _milliseconds(text: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
+        how = as_number(text).removeprefix("; write ") or "253"
         raise ConfigError(
-            f"{KEY}={text} is no iteration time; write the milliseconds of a step on one device, for example {KEY}=253"
+            f"{KEY}={text} is no iteration time; write the milliseconds of a step on one device, for example "
+            f"{KEY}={how}"
         )
+    plausible(KEY, value)
     return value

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, choices, options
-from ssfx.config.schema import KEYS, typed
+from ssfx.config.schema import KEYS, TYPES, typed
 from ssfx.core import slurm_site
+from ssfx.core.cluster_keys import OTHER_NAMES
 from ssfx.core.errors import ConfigError, nearest, some_of, unknown
 from ssfx.core.spec import Spec
 from ssfx.perf_model.saved_profiles import is_saved
@@ -17,8 +19,24 @@ from ssfx.perf_model.saved_profiles import is_saved
 Request = dict[str, tuple[Any, ...]]
 """Keys in the order they were given, each with the values it shall take."""
 
+_LINK_KEYS = ("gbps", "latency_s")
 SHORT = {"cluster.link": "cluster.inter.link", "cluster.inside": "cluster.intra.link"}
 """Keys that say in a word what a cluster is made of."""
+
+_SPLIT_OFF = ("iteration_ms", "train_steps", "profile")
+"""Keys that commands take from the words before they are read."""
+_OTHER_KEYS = {
+    **{other: f"cluster.{key if key not in _LINK_KEYS else f'inter.{key}'}" for other, key in OTHER_NAMES.items()},
+    **dict.fromkeys(("ranks", "world_size", "num_gpus", "ngpus"), "world_size, or cluster.nodes and .devices_per_node"),
+    **dict.fromkeys(("network", "interconnect", "internode", "fabric"), "cluster.link"),
+    **dict.fromkeys(("intranode", "inside", "nvlink"), "cluster.inside"),
+    **dict.fromkeys(("rank", "k", "bits"), "compressor=NAME(option=value), as compressor=powersgd(rank=4)"),
+    **dict.fromkeys(("batch", "bs"), "batch_size"), "iteration_s": "iteration_ms",
+    **dict.fromkeys(("ratio", "sparsity", "compression"), "density"),
+    **dict.fromkeys(("epochs", "iters", "iterations", "max_steps"), "steps"), "opt": "optimizer",
+    **dict.fromkeys(("dtype", "amp", "fp16", "bf16"), "precision"), "learning_rate": "lr",
+}  # fmt: skip
+"""What people call some of the keys, and what to write."""
 
 _CALL = re.compile(r"([a-z_]\w*)\(")
 _HYDRA = {
@@ -35,11 +53,15 @@ _DROP = "ssfx reads Hydra's files, without its application; drop it"
 def read(words: Iterable[str]) -> Request:
     """Return the request that `words` spell; ConfigError, one line, for anything that cannot be meant."""
     request: Request = {}
+    words = list(words)
+    if {"model", "profile"} <= {word.partition("=")[0] for word in words}:
+        raise ConfigError("profile=FILE is in place of a model; drop model=, or profile=")
     for word in words:
         key, values = _parse_slurm(word) or _parse(word)
         if key == "profile":  # a saved profile stands where a model may
             if odd := next((str(value) for value in values if not is_saved(str(value))), None):
-                raise ConfigError(f"profile={odd} is no file of a profile, which ends in .json; is it model={odd}?")
+                what = "cluster" if Path(odd).suffix in (".yaml", ".yml", ".log", ".txt") else "model"
+                raise ConfigError(f"profile={odd} is no file of a profile, which ends in .json; is it {what}={odd}?")
             key = "model"
         key = SHORT.get(key, key)
         if key in request:
@@ -48,6 +70,11 @@ def read(words: Iterable[str]) -> Request:
             values = tuple(name for value in values for name in _schemes(str(value)))
         request[key] = check(key, values)
     return request
+
+
+def known_key(name: str) -> str:
+    """Return the key that `name` is, or is another word for; "" where it is none."""
+    return name if name in (*GROUPS, *KEYS, *_SPLIT_OFF) else _OTHER_KEYS.get(name, "")
 
 
 def _schemes(value: str) -> tuple[str, ...]:
@@ -69,7 +96,7 @@ def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(typed(key, value) for value in values)
     if f"cluster.{key}" in SHORT or any(key in options("cluster", choice) for choice in choices("cluster")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'cluster.{key}'?")
-    raise unknown("key", key, [*GROUPS, *KEYS])
+    raise unknown("key", key, [*GROUPS, *KEYS, *_SPLIT_OFF], _OTHER_KEYS)
 
 
 def typed_options(group: str, spec: Spec) -> dict[str, Any]:
@@ -117,6 +144,8 @@ def _check_option(group: str, option: str, key: str) -> None:
         raise unknown("group", group, OPTION_GROUPS)
     names = {name for choice in choices(group) for name in options(group, choice)}
     if option not in names:
+        if group == "cluster" and (meant := _OTHER_KEYS.get(option)):
+            raise ConfigError(f"unknown option of cluster {option!r}; did you mean {meant!r}?")
         raise unknown(f"option of {group}", option, names)
 
 
@@ -130,7 +159,10 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     if not equals:
         raise ConfigError(_without_equals(word))
     if not key or not text:
-        raise ConfigError(f"{word!r} is not key=value; write for example density=0.05")
+        how = f"{key} has no value, write {key}=VALUE" if key else "write density=0.05"
+        raise ConfigError(f"{word!r} is not key=value; {how} without blanks around =")
+    if inside := re.search(r"\s([a-z_.]+=)", text):
+        raise ConfigError(f"{word!r} is several words in one pair of quotes; write {inside[1]}... outside of it")
     functions = create_functions()
     specs = key in (*WITH_SPECS, "shard_compressor", "weights")
     for name in set(_CALL.findall(text)) - set(functions.definitions) if specs else ():
@@ -138,7 +170,7 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     try:
         override = OverridesParser(functions).parse_override(word)
     except (HydraException, TypeError):
-        how = "options are written name(option=value)" if specs else f"write {key}=a,b to run several"
+        how = "options are written name(option=value)" if "(" in text else f"write {key}=a,b to run several"
         raise ConfigError(f"cannot read {word!r}; {how}, and range(), choice() and glob() are as in Hydra") from None
     if override.type != OverrideType.CHANGE or override.package is not None:
         raise ConfigError(f"cannot read {word!r}; keys are only changed, by key=value")
@@ -153,6 +185,11 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
             raise ConfigError(f"{word!r} fits no {key}; choose some of: {some_of(choices(key))}")
         return key, values
     values = tuple(override.sweep_iterator()) if override.is_sweep_override() else (value,)
+    if re.fullmatch(r"0,0*\d+", text):
+        raise ConfigError(f"{word!r} has a comma, which separates values; write {key}={text.replace(',', '.')}")
+    if isinstance(value, list | dict) and (key in GROUPS or TYPES.get(key) in (int, float, float | None)):
+        each = ",".join(map(str, value))
+        raise ConfigError(f"{word!r} is a list; write {key}={each} to run each of its values")
     return override.key_or_group, tuple(_plain(element) for element in values)
 
 

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.core.case import Kind, ReduceDtype, Schedule
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.numbers import numeric
+from ssfx.core.numbers import as_number, numeric
+from ssfx.core.plausible import plausible
 from ssfx.planning.exempt import kinds_of
 
 MOST = {
@@ -83,7 +84,10 @@ class Settings:
             if value is not None and not value > 0:
                 raise ConfigError(f"{key} must be positive, got {value:g}")
         if self.density is not None and not 0 < self.density <= 1:
-            raise ConfigError(f"density is the kept fraction and must be in (0, 1], got {self.density:g}")
+            percent = f"; {self.density:g} % is {self.density / 100:g}" if 1 < self.density <= 100 else ""
+            raise ConfigError(f"density is the kept fraction and must be in (0, 1], got {self.density:g}{percent}")
+        if self.density is not None:
+            plausible("density", self.density)
         self._check_schedule()
         kinds_of(self.exempt)
         if self.evaluate_every and not self.evaluate:
@@ -118,6 +122,11 @@ class Settings:
 TYPES: dict[str, Any] = get_type_hints(Settings)
 KEYS = tuple(field.name for field in fields(Settings))
 
+_OTHER_WORDS = {
+    "gpu": "cuda", "nvidia": "cuda", "float": "fp32", "single": "fp32", "float32": "fp32", "half": "fp16",
+    "float16": "fp16", "bfloat16": "bf16", "amp": "bf16", "mixed": "bf16",
+}  # fmt: skip
+"""What people call some of the words of keys."""
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 
@@ -128,7 +137,7 @@ def typed(key: str, value: Any) -> Any:
         if value is None and type(None) in get_args(hint):
             return None
         if value not in choices:
-            raise unknown(key, str(value), choices)
+            raise unknown(key, str(value), choices, _OTHER_WORDS)
         return value
     if get_origin(hint) is tuple:
         return _texts(key, value) if str in get_args(hint) else _numbers(key, value)
@@ -146,7 +155,8 @@ def typed(key: str, value: Any) -> Any:
         if kind is int and isinstance(value, float) and value.is_integer():
             return int(value)
     optional = " or null" if type(None) in kinds else ""
-    raise ConfigError(f"{key} must be {_WORDS[kind]}{optional}, got {value!r}")
+    how = as_number(value) if kind in (int, float) else ""
+    raise ConfigError(f"{key} must be {_WORDS[kind]}{optional}, got {value!r}{how}")
 
 
 def _as_spelt(key: str, value: Any) -> Any:

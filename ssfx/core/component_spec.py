@@ -38,6 +38,10 @@ class Registered(Generic[C]):
         return self.cls.summary  # type: ignore[attr-defined, no-any-return]
 
 
+OTHER_OPTIONS = dict.fromkeys(("k", "ratio", "density", "sparsity", "percent"), "density=0.01, a key of its own")
+"""What people take for an option of a compressor."""
+
+
 class Catalog(Registry[Registered[C]]):
     """A registry whose components are built from specs."""
 
@@ -61,9 +65,17 @@ class Catalog(Registry[Registered[C]]):
             entry, options = self._resolve(spec, {})
             key = (entry.name, options)
             if key not in self._built:
-                self._built[key] = entry.cls(options)  # type: ignore[call-arg]
+                self._built[key] = self._made(entry, options)
             self._by_spec[spec] = self._built[key]
         return self._by_spec[spec]
+
+    def _made(self, entry: Registered[C], options: Any) -> C:
+        if missing := sorted(getattr(entry.cls, "__abstractmethods__", ())):
+            raise ConfigError(
+                f"{self.kind} {entry.name} has no {' and no '.join(missing)}; {entry.cls.__name__} must define "
+                "what the base class leaves open (CONTRIBUTING.md has an example)"
+            )
+        return entry.cls(options)  # type: ignore[call-arg]
 
     def canonical(self, spec: str, options: Mapping[str, Any] | None = None) -> str:
         """Return `spec` with `options` applied, naming only what differs from the defaults; ConfigError if unknown."""
@@ -82,7 +94,7 @@ class Catalog(Registry[Registered[C]]):
         parsed = {}
         for key, value in given.items():
             if key not in defaults:
-                raise unknown(f"option of {self.kind} {entry.name}", key, defaults)
+                raise unknown(f"option of {self.kind} {entry.name}", key, defaults, OTHER_OPTIONS)
             parsed[key] = _parse(f"{self.kind} option {entry.name}.{key}", value, defaults[key])
         try:
             return replace(entry.options, **parsed)

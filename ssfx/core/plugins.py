@@ -29,6 +29,10 @@ def add_plugin(name: str) -> None:
     """Have this process and those that it starts import a module, or a .py file, when they look for components."""
     known = [one for one in os.environ.get(VARIABLE, "").split(os.pathsep) if one]
     path = str(Path(name).expanduser().resolve()) if name.endswith(".py") else name
+    if name.endswith(".py") and not Path(path).is_file():
+        raise ConfigError(f"plugin {name}: there is no file {path}")
+    if Path(name).is_file() and not name.endswith(".py"):
+        raise ConfigError(f"plugin {name} is no Python; name a .py file, or a module")
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*known, path]))
 
 

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from ssfx.core.errors import unknown
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.plugins import load_plugins
 
 
@@ -49,11 +49,15 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         """Return the component called `name`, or raise ConfigError with the nearest name."""
+        if _odd(name):
+            raise ConfigError(f"a {self.kind} is given by its name, as {self.kind}={self.names()[0]!r}, got {name!r}")
         if name not in self:
             raise unknown(self.kind, name, self._entries)
         return self._entries[name]
 
     def __contains__(self, name: str) -> bool:
+        if _odd(name):
+            return False
         if name not in self._entries and not self._loaded:
             nearest = max((one for one in self._modules() if name.startswith(one)), key=len, default=None)
             for module in filter(None, (nearest, self._table)):
@@ -86,3 +90,8 @@ class Registry(Generic[T]):
 
     def _modules(self) -> list[str]:
         return [module.name for module in pkgutil.iter_modules(importlib.import_module(self._package).__path__)]
+
+
+def _odd(name: object) -> bool:
+    """Return whether a user gave something that is no name."""
+    return not isinstance(name, str)

@@ -21,9 +21,9 @@ class Spec:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str, kind: str = "component") -> Spec:
+    def parse(cls, text: object, kind: str = "component") -> Spec:
         """Return what `text` spells; ConfigError, one line that calls it a `kind`, for a text that is no spec."""
-        match = _SPEC.fullmatch(text)
+        match = _SPEC.fullmatch(text) if isinstance(text, str) else None
         if not match:
             raise ConfigError(f"{text!r} is not a {kind}; write a name, or name(option=value)")
         options: dict[str, str] = {}

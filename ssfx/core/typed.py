@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -58,7 +58,13 @@ def _dataclass(kind: Any, raw: Any, where: str) -> Any:
     names = [one.name for one in fields(kind)]
     if odd := [key for key in raw if key not in names]:
         raise TypeError(f"{unknown(f'key under {where}' if where else 'key', str(odd[0]), names)}")
+    if lacking := [one.name for one in fields(kind) if one.name not in raw and _must(one)]:
+        raise TypeError(f"{where or 'it'} has no {', '.join(lacking)}")
     return kind(**{key: _typed(hints[key], value, f"{where}.{key}".lstrip(".")) for key, value in raw.items()})
+
+
+def _must(one: Field[Any]) -> bool:
+    return one.default is MISSING and one.default_factory is MISSING
 
 
 def _tuple(args: tuple[Any, ...], raw: Any, where: str) -> tuple[Any, ...]:

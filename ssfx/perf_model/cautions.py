@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ssfx.core.origin import BEWARE
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.devices import device, has_sheet, sheet_named
@@ -12,19 +14,26 @@ CHECKED_RANKS = 64
 """Ranks of the largest cluster whose printed times simulated ones were compared with (docs/validation.md)."""
 FAR_RANKS = 1024
 """Ranks from which on that is far away."""
+ONE_CARD_GBPS, SLOW_S, LITTLE = 800, 1e-3, 0.2
+"""Rate of the fastest card (ConnectX-8), a latency that only long ways have, and the least share of a line's rate that
+networks in order reach."""
 SEEN = "h200"
 """The GPU whose steps were measured beside the time in which it was busy (docs/validation.md)."""
 
 
-def cautions(profile: Profile, cluster: Cluster) -> list[str]:
-    """Return the sentences; none where steps were measured on the cluster's GPUs, or on the CPU, and nothing is odd."""
+def cautions(profile: Profile, cluster: Cluster, host: bool = True) -> list[str]:
+    """Return the sentences; none where steps were measured on the cluster's GPUs, or on the CPU, and nothing is odd.
+
+    `host`: say, too, that nominal steps know none.
+    """
     found = [_other_gpu(profile, cluster), *profile.origin.note.split(BEWARE)[1:]]
     if cluster.world_size > FAR_RANKS:
         found.append(
             f"{cluster.world_size:,} ranks are far beyond the {CHECKED_RANKS} of the largest cluster that simulated "
             "times were checked against; what networks of that size do is not in these times"
         )
-    if _without_host(profile, cluster):
+    found += _odd_links(cluster)
+    if host and without_host(profile, cluster):
         least, most = measured_gpu(SEEN).beyond_busy()
         found.append(
             f"nominal steps know no host: on one {SEEN.upper()} eager steps in 16 bits took {least:.1f} to {most:.1f} "
@@ -33,7 +42,29 @@ def cautions(profile: Profile, cluster: Cluster) -> list[str]:
     return [sentence.rstrip("; ") for sentence in found if sentence]
 
 
-def _without_host(profile: Profile, cluster: Cluster) -> bool:
+def _odd_links(cluster: Cluster) -> Iterator[str]:
+    """Yield what a number of the network may be a slip of, where no table of exchanges stands in its place."""
+    inter, busbw = cluster.inter, cluster.busbw_gbps
+    if cluster.nodes == 1 or cluster.tables:
+        return
+    if inter.gbps > ONE_CARD_GBPS and busbw is None:
+        yield (
+            f"no network card has {inter.gbps:g} Gbit/s, the fastest {ONE_CARD_GBPS:g}; several are "
+            "cluster.nics_per_node, and 1 GB/s is 8 Gbit/s"
+        )
+    if inter.latency_s > SLOW_S:
+        yield f"a message takes {1e3 * inter.latency_s:g} ms by latency_s, and 0.01 to 0.03 in a data centre"
+    if inter.like:
+        yield f"cluster.inter.gbps has the efficiency and latency of {inter.like}; cluster.link sets all three"
+    line = cluster.nics_per_node * inter.gbps
+    if busbw is not None and not LITTLE * line < busbw < 2.2 * line:
+        yield (
+            f"cluster.busbw_gbps={busbw:g} is {busbw / line:.2g} times the {line:g} Gbit/s of cluster.link and "
+            f"nics_per_node; nccl-tests prints GB/s, of which {busbw:g} are {8 * busbw:g}: name your link and cards too"
+        )
+
+
+def without_host(profile: Profile, cluster: Cluster) -> bool:
     """Return whether steps are those of a GPU by its data sheet, scaled to no time that somebody measured."""
     if cluster.calibration != "nominal" or profile.origin.kind != "nominal" or not has_sheet(cluster.device):
         return False

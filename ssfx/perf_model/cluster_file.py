@@ -10,7 +10,8 @@ from ssfx.core import machine, slurm_site
 from ssfx.core.case import ClusterChoice
 from ssfx.core.component_file import component_file
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.numbers import numeric, whole
+from ssfx.core.numbers import as_number, numeric, whole
+from ssfx.core.plausible import plausible
 from ssfx.perf_model import devices
 from ssfx.perf_model.cluster import MEASURABLE, Calibration, Cluster, Link
 from ssfx.perf_model.exchange_tables import tables_of
@@ -213,6 +214,9 @@ def _given(name: str, value: Any) -> float | None:
 def _link(key: str, node: Mapping[str, Any], on: str) -> Link:
     try:
         numbers = {name: _number(f"{key}.{name}", value) for name, value in node.items() if name != "link"}
+        for name in ("gbps", "latency_s"):
+            if name in numbers:
+                plausible("inter.gbps" if (key, name) == ("inter", "gbps") else name, numbers[name], name)
         if kind := node.get("link"):
             return Link.of_kind(str(kind), on, **numbers)
         return Link(numbers.pop("gbps"), numbers.pop("efficiency"), numbers.pop("latency_s"), **numbers)  # type: ignore[arg-type]
@@ -232,7 +236,7 @@ def _number(key: str, value: Any) -> float:
             return float(number)
         except OverflowError:
             pass
-    raise ConfigError(f"cluster.{key} must be a number, got {value!r}")
+    raise ConfigError(f"cluster.{key} must be a number, got {value!r}{as_number(value)}")
 
 
 def _factors(said: Any) -> dict[str, float]:

@@ -11,6 +11,7 @@ from typing import Any
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
+from ssfx.core.plausible import plausible
 from ssfx.core.typed import typed
 from ssfx.core.yaml_file import check_keys, read_yaml
 
@@ -34,7 +35,7 @@ SIXTEEN_BIT = ("bf16", "fp16", "fp8")
 
 @dataclass(frozen=True)
 class Device:
-    """One computing device with float32 data. Raises ValueError for rates and shares that cannot be."""
+    """One computing device with float32 data. ConfigError for rates, ValueError for shares that cannot be."""
 
     name: str
     """As a cluster names it: "a100"."""
@@ -74,14 +75,12 @@ class Device:
     """Bytes of an element of what layers hand on."""
 
     def __post_init__(self) -> None:
-        if min(self.conv_flops, self.matmul_flops, self.memory_bytes_s, self.memory_gib) <= 0:
-            raise ValueError(f"device {self.name}: rates and memory must be positive")
+        for key in ("conv_flops", "matmul_flops", "memory_bytes_s", "memory_gib", "launch_s", "pcie_gbps"):
+            plausible(key, getattr(self, key), f"device {self.name}: {key}")
+        for precision, peak in self.tensor_flops.items():
+            plausible("tensor_flops", peak, f"device {self.name}: tensor_flops.{precision}")
         if not all(0 < share <= 1 for share in (self.conv_efficiency, self.matmul_efficiency, self.memory_efficiency)):
             raise ValueError(f"device {self.name}: efficiencies must be in (0, 1]")
-        if min(self.tensor_flops.values(), default=1) <= 0:
-            raise ValueError(f"device {self.name}: tensor_flops must be positive")
-        if self.launch_s < 0 or self.pcie_gbps < 0:
-            raise ValueError(f"device {self.name}: launch_s and pcie_gbps must not be negative")
 
     def at(self, precision: str) -> Device:
         """Return the device as it computes in `precision`, as runs do: tf32 in products too, bf16 and fp16 by autocast.
@@ -154,6 +153,15 @@ def has_sheet(name: str) -> bool:
 def device_names() -> list[str]:
     """Return the names of all devices of the table, sorted."""
     return sorted(_table())
+
+
+def device_lines() -> list[tuple[str, ...]]:
+    """Return name, memory, its rate, peak in bf16, links inside a node and title of every device, for `ssfx list`."""
+    return [
+        (name, f"{one['memory_gib']:g}", f"{one['memory_bytes_s'] / 1e9:.0f}",
+         f"{one.get('tensor_flops', {}).get('bf16', 0) / 1e12:.0f}", ", ".join(one["inside"].values()), one["title"])
+        for name, one in sorted(_table().items())
+    ]  # fmt: skip
 
 
 def sheet_named(name: str) -> str | None:

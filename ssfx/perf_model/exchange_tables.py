@@ -11,6 +11,7 @@ from typing import Any
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.numbers import numeric, whole
+from ssfx.core.plausible import plausible
 from ssfx.planning.costs import Curve
 from ssfx.planning.measured_curve import measured
 
@@ -56,6 +57,9 @@ class ExchangeTable:
             raise ConfigError(f"exchanges: bytes of {self.collective} must be positive and increase")
         if not all(value > 0 and isfinite(value) for value in self.us):
             raise ConfigError(f"exchanges: us of {self.collective} must be positive numbers")
+        plausible(
+            "busbw_gbps", self.busbw_gbps, f"exchanges: the bus bandwidth that bytes and us of {self.collective} are"
+        )
 
     @property
     def contributed(self) -> tuple[float, ...]:

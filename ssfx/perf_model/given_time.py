@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ssfx.core.errors import ConfigError
+from ssfx.core.origin import BEWARE
 from ssfx.core.spec import Spec
 from ssfx.planning.profile import Profile
+
+MOST_FASTER, SLOWER = 25, 100
+"""Times as fast as its profile that an iteration may be, 16 bits in place of 32 and all that is assumed included; and
+times as slow from which on that is said."""
 
 
 def given_time(model: str) -> tuple[str, float | None]:
@@ -23,7 +29,15 @@ def lasting(profile: Profile, iteration_ms: float) -> Profile:
     The origin names the time that was given and the factor.
     """
     factor = 1e-3 * iteration_ms / profile.alone_s()
+    if factor < 1 / MOST_FASTER:
+        seconds = f"; if it is in seconds, write {1e3 * iteration_ms:g}" if 1e3 * factor < SLOWER else ""
+        raise ConfigError(
+            f"iteration_ms={iteration_ms:g} is {1 / factor:,.0f} times faster than the {1e3 * profile.alone_s():.4g} "
+            f"ms that {profile.model} takes on {profile.device} by its profile{seconds}"
+        )
     note = f"{profile.origin.note}; times scaled by {factor:.3g} to the iteration_ms={iteration_ms:g} that was given"
+    if factor > SLOWER:
+        note += f"; {BEWARE}iteration_ms={iteration_ms:g} is {factor:,.0f} times what the profile has"
     return replace(
         profile,
         forward_s=factor * profile.forward_s,

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Any
 
-from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.errors import ConfigError
 from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.devices import device, has_sheet
@@ -14,25 +14,76 @@ from ssfx.perf_model.devices import device, has_sheet
 FAMILIES = ("pcie", "nvlink")
 """Words for the kind of link that a device has; the device says which generation that is."""
 
+_WORDS = {
+    "ib infiniband": "^ib_", "edr": "^ib_.*_100", "hdr": "^ib_.*_200", "ndr": "^ib_.*_400", "roce rocev": "^roce_",
+    "efa": "^efa_", "eth ethernet gbe ge g gb gbit gbps": "^(eth|roce)_", "rdma": "^(ib_rdma|roce|efa)_",
+    "tcp socket sockets": "_tcp", "ipoib": "^ib_tcp", "nvlink nvl nvswitch sxm": "^nvlink", "pcie pci gen": "^pcie",
+    "xgmi infinity fabric": "^infinity", "acs": "_acs_", "host": "_host",
+}  # fmt: skip
+"""Words in what people write, and the kinds that each of them may mean; all of them together mean a kind."""
+_PATTERNS = {word: pattern for words, pattern in _WORDS.items() for word in words.split()}
+_UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}}
+"""Kinds that are slower than they could be, and the words without which nobody means them."""
+
 
 def link_kind(name: str, on: str = "") -> dict[str, Any]:
-    """Return kind, gbps, efficiency, latency_s, rdma and source of a kind of link; ConfigError with the nearest one.
+    """Return kind, gbps, efficiency, latency_s, rdma and source of a kind of link, as people may call it.
 
     "pcie" and "nvlink" are those of the device `on`; ConfigError where it has none. switch_efficiency is there where
-    the switch sums.
+    the switch sums. ConfigError for a name that means none or several, with those.
     """
-    if name in FAMILIES:
-        name = _of_device(name, on)
-    name = full_name(name)
-    if name not in _table():
-        raise unknown("kind of link", name, (*FAMILIES, *_table()))
-    return {"kind": name, **_table()[name]}
+    found = full_name(name)
+    if found in FAMILIES:
+        found = _of_device(found, on)
+    if found in _table():
+        return {"kind": found, **_table()[found]}
+    if kinds := meant(name):
+        said = ", ".join(f"{kind} ({_table()[kind]['gbps']:g} Gbit/s{_how(kind)})" for kind in kinds)
+        raise ConfigError(f"{name} may be any of {said}; write one of them")
+    families = dict.fromkeys(re.sub(r"\d.*", "", kind).rstrip("_") for kind in _table())
+    if others := meant(re.sub(r"\d+", " ", name)):
+        raise ConfigError(
+            f"no kind of link is called {name!r}; there are {', '.join(others)}: write one, and its rate as gbps"
+        )
+    raise ConfigError(
+        f"unknown kind of link {name!r}; ssfx list links has all: {', '.join(families)}, each with its rate, as "
+        "eth_25_tcp, ib_rdma_200, roce_100"
+    )
+
+
+def _how(kind: str) -> str:
+    return "" if kind.startswith(FAMILIES) else ", RDMA" if _table()[kind]["rdma"] else ", sockets"
 
 
 def full_name(name: str) -> str:
-    """Return the name in the table for 25gbe_tcp, as people say it; any other name as it is."""
-    short = re.fullmatch(r"(\d+)gbe_tcp", name)
-    return f"eth_{short[1]}_tcp" if short else name
+    """Return the name in the table, or the family, that a word means, as 25gbe_tcp or hdr; any other word as it is."""
+    if name in _table():
+        return name
+    kinds = meant(name)
+    if len(kinds) == 1:
+        return kinds[0]
+    bare = [family for family in FAMILIES if kinds and all(kind.startswith(family) for kind in kinds)]
+    return bare[0] if bare and not re.search(r"\d", name) else name
+
+
+def meant(name: str) -> list[str]:
+    """Return the kinds that a word may mean: those of its family, rate and health; none where it says no family."""
+    plain = re.sub(r"(ib|infiniband)_(tcp|sockets?)", "ipoib", name.lower())
+    words = set(re.findall(r"[a-z]+", plain)) - {"v", "x", "link"}
+    if not words or not words <= set(_PATTERNS):
+        return []
+    kinds = [kind for kind in _table() if all(re.search(_PATTERNS[word], kind) for word in words)]
+    kinds = [kind for kind in kinds if all(mark not in kind or words & said for mark, said in _UNHEALTHY.items())]
+    rate = re.search(r"\d+", re.sub(r"(?<=roce)v\d|\.\d+", "", plain))
+    return [kind for kind in kinds if rate is None or rate[0] in re.findall(r"\d+", kind)]
+
+
+def link_lines() -> list[tuple[str, ...]]:
+    """Return name, Gbit/s, share reached, latency and source of every kind, for `ssfx list links`."""
+    return [
+        (name, f"{one['gbps']:g}", f"{one['efficiency']:.0%}", f"{1e6 * one['latency_s']:g}", one["source"])
+        for name, one in _table().items()
+    ]
 
 
 def _of_device(family: str, on: str) -> str:

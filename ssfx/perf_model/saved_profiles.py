@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import read
+from ssfx.core.plausible import plausible
 from ssfx.perf_model.roofline import STEP_TRAFFIC
 from ssfx.planning.profile import Profile
 
@@ -33,6 +34,7 @@ def saved_profile(
     if not path.is_file():
         raise ConfigError(f"profile={model}: there is no file {path.resolve()}; ssfx profile writes one")
     found = _read(path, path.stat().st_mtime_ns)
+    plausible("iteration_ms", 1e3 * found.alone_s(), f"profile={model}: an iteration")
     if precision != "fp32":
         found = found.at(precision, f"profile={model}")
     if on is not None:

@@ -9,6 +9,7 @@ optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` remov
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,14 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.plugins import declared, provided
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.runtime.checks import check_arguments, check_group, check_held, check_module, unwrapped
+from ssfx.runtime.checks import (
+    check_arguments,
+    check_group,
+    check_held,
+    check_kinds,
+    check_module,
+    unwrapped,
+)
 from ssfx.runtime.exempt import exempt_names
 from ssfx.runtime.lifetime import check_free
 from ssfx.runtime.online import parameter_names
@@ -37,8 +45,8 @@ EXTENSIONS = "ssfx.attach"
 def attach(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-    *,
     scheme: str = "ddp",
+    *,
     compressor: str | None = None,
     density: float | None = None,
     memory: str | None = None,
@@ -70,6 +78,11 @@ def attach(
     that `fully_shard` has wrapped exchanges between replicas of shards, or between shards, and returns a ShardedSync.
     Raises ConfigError when the combination cannot work.
     """
+    check_kinds(
+        {"compressor": (compressor, str), "memory": (memory, str), "density": (density, (Real, str)),
+         "scaler": (scaler, torch.amp.GradScaler), "costs": (costs, Costs), "profile": (profile, Profile),
+         "comm": (comm, Comm), "seed": (seed, Integral)}
+    )  # fmt: skip
     if comm is None:
         check_group(process_group)
     if extension := _extension(model):

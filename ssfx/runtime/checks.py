@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, near
 
 Optimizers = tuple[torch.optim.Optimizer, ...]
 OWN_EXCHANGE = {
@@ -33,11 +33,40 @@ ARGUMENTS = {
     "mixed_precision": "use torch.autocast",
 }
 """Arguments of DistributedDataParallel that `attach` does not have, and what holds instead."""
+_OTHERS = {
+    **dict.fromkeys(
+        ("accumulate", "accumulation_steps", "gradient_accumulation_steps", "accumulate_grad_batches"),
+        "run all but the last backward under sync.no_sync(), as with DDP",
+    ),
+    **dict.fromkeys(("clip_norm", "max_grad_norm", "clip"), "clip between backward and optimizer.step, as with DDP"),
+    **dict.fromkeys(("cluster", "iteration_ms"), "it is a key of ssfx advise; attach measures where it runs"),
+    **dict.fromkeys(("error_feedback", "residual"), 'it is memory="residual", the default, or memory="none"'),
+}
+"""Arguments that people expect, and what to do."""
+_OWN = ("scheme", "compressor", "density", "memory", "scaler", "process_group", "costs", "profile", "exempt")
+_KINDS = {
+    "compressor": 'text, as "topk" or "dgc(value_dtype=float16)"', "memory": 'text, as "residual"',
+    "density": "the kept fraction, a number in (0, 1]", "scaler": "the torch.amp.GradScaler of the script",
+    "costs": "an ssfx Costs, as sync.planner measures, no name of a cluster; leave it out to measure",
+    "profile": 'an ssfx Profile, as Profile.from_json(Path("mine.json").read_text())',
+    "comm": "that of virtual_ranks", "seed": "a whole number",
+}  # fmt: skip
+
+
+def check_kinds(given: Mapping[str, tuple[Any, Any]]) -> None:
+    """Raise ConfigError for the first argument of `attach` that is of another kind: (value, type) by name."""
+    for name, (value, kind) in given.items():
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ConfigError(f"{name} is {_KINDS[name]}; got {type(value).__name__} {value!r:.60}")
 
 
 def check_arguments(options: Iterable[str]) -> None:
     """Raise ConfigError for an argument of DistributedDataParallel among the options of a scheme."""
     for name in options:
+        if name in _OTHERS:
+            raise ConfigError(f"attach has no argument {name}; {_OTHERS[name]}")
+        if (close := near(name, _OWN)) and len(close) == 1:
+            raise ConfigError(f"attach has no argument {name}; did you mean {close[0]}?")
         if name in ARGUMENTS:
             raise ConfigError(
                 f"{name} is an argument of DistributedDataParallel, not of attach; drop it: {ARGUMENTS[name]}"
@@ -47,10 +76,12 @@ def check_arguments(options: Iterable[str]) -> None:
 def check_module(model: object) -> None:
     """Raise ConfigError unless `model` is a bare module: no DDP, FSDP or sharded parameter in it."""
     if not isinstance(model, torch.nn.Module):
-        raise ConfigError(
-            f"attach needs a torch.nn.Module, got {type(model).__name__}; of a pipeline stage attach its submodule, "
-            "with the process group of the ranks that hold the same stage"
-        )
+        hint = (
+            "model comes first, optimizer second" if isinstance(model, torch.optim.Optimizer)
+            else "give the module itself, not its parameters or its state" if isinstance(model, Mapping | Iterator)
+            else "of a pipeline stage attach its submodule, with the process group of the ranks that hold the same one"
+        )  # fmt: skip
+        raise ConfigError(f"attach needs a torch.nn.Module, got {type(model).__name__}; {hint}")
     if isinstance(model, torch.jit.ScriptModule):
         raise ConfigError(
             "the model is TorchScript, which takes no hooks; attach to the module it was made of, or use torch.compile"
@@ -146,6 +177,10 @@ _OF_LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 def check_group(process_group: Any) -> None:
     """Raise ConfigError if the environment says that there are several ranks, and no process group exists."""
+    if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+        raise ConfigError(
+            f"process_group is what torch.distributed.new_group returns, got {process_group!r}; leave it out for all"
+        )
     if process_group is not None or dist.is_initialized():
         return
     if reason := several_ranks(os.environ):

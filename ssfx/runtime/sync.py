@@ -15,6 +15,7 @@ from ssfx.runtime.agreement import load_facts
 from ssfx.runtime.lifetime import release_model
 from ssfx.runtime.saved_state import STATE_FORMAT, identity, plan_of_state
 from ssfx.runtime.step import Exchanging
+from ssfx.simulator.pricing.degenerate import asked_and_sent
 
 if TYPE_CHECKING:
     from ssfx import Advice
@@ -34,6 +35,8 @@ class Sync(Exchanging):
         state = "profiling" if self.settling else f"plan {self.plan.digest} with {len(lanes)} messages"
         if compressor and not self.settling and all(segment.dense for lane in lanes for segment in lane.segments):
             state += ", all sent dense"
+        elif not self.settling and (far := asked_and_sent(self.plan, online.density)):
+            state += f", {far}"
         return (
             f"<ssfx.Sync: {self.scheme.name}{compressor} on {self.comm.world_size} ranks; "
             f"{len(self._params)} tensors, {state}, step {self.step}>"

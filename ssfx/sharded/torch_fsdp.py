@@ -79,7 +79,7 @@ def _expected(owner: Any, *names: str) -> Any:
     if missing:
         raise ConfigError(
             f"torch {torch.__version__} keeps {type(owner).__name__}.{missing[0]} of fully_shard in another form than "
-            "2.14, which ssfx knows; use torch 2.14"
+            "2.14, which ssfx knows; use torch 2.14, or attach to a model without fully_shard"
         )
     return getattr(owner, names[0])
 
@@ -189,7 +189,7 @@ class ShardGroup:
             raise RunError(
                 f"group {self.name} reduced {reduced.numel()} numbers in {reduced.dtype} instead of {expected} in "
                 f"{self.dtype}: a parameter had no gradient, or was frozen after attach; call "
-                "model.set_reduce_scatter_unused_params(True), or detach and attach again"
+                "model.set_reduce_scatter_unused_params(True), which torch has from 2.13 on, or detach and attach again"
             )
         views, offset = {}, 0
         for name, shape in self.shapes.items():

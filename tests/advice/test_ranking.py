@@ -191,22 +191,32 @@ def test_trust_is_that_of_the_group_of_the_same_kind(tmp_path):
     assert trust_in("nominal", path) == Trust("published", 0.04, 0.2, 192, borrowed=True)
 
 
-def test_trust_in_a_way_of_sending_is_of_its_network_or_the_nearest(tmp_path):
+def test_trust_in_a_way_of_sending_is_of_its_network_and_of_five_comparisons_at_least(tmp_path):
     path = tmp_path / "validation.json"
 
-    def scored(sent, network, mean):
-        return {"sent": sent, "network": network, "mean": mean, "max": 2 * mean, "count": 3}
+    def scored(sent, network, mean, count):
+        return {"sent": sent, "network": network, "mean": mean, "max": 2 * mean, "count": count}
 
-    ways = [scored("low-rank sums", "GPUs over TCP", 0.2), scored("dense sums", "GPUs over TCP", 0.05)]
-    total = {"mean": 0.1, "max": 0.4, "count": 6}
-    near = {**total, "ways": [scored("low-rank sums", "CPUs", 0.07), scored("micro", "CPUs", 0.3)]}
+    tcp = "GPUs over TCP"
+    ways = [scored("low-rank sums", tcp, 0.2, 3), scored("dense sums", tcp, 0.05, 5), scored("a2a", tcp, 0.01, 1)]
+    total = {"mean": 0.1, "max": 0.4, "count": 90}
+    near = {**total, "ways": [scored("low-rank sums", "CPUs", 0.07, 9), scored("micro", "CPUs", 0.3, 9)]}
     path.write_text(json.dumps({"published": {**total, "ways": ways}, "recorded": near}))
-    told = [trust_in_sending("published", names, "GPUs over TCP", path) for names in (["low-rank sums"], ["micro"])]
-    assert [(one.mean, one.network, one.borrowed) for one in told] == [
-        (0.2, "GPUs over TCP", False), (0.3, "CPUs", True)
-    ]  # fmt: skip
-    assert trust_in_sending("published", ["dense sums", "low-rank sums"], "GPUs over TCP", path).mean == 0.2
-    assert trust_in_sending("published", ["low-rank sums", "s2_sketch"], "GPUs over TCP", path) is None
+    told = {
+        one: trust_in_sending("published", [one], tcp, path) for one in ("dense sums", "low-rank sums", "a2a", "micro")
+    }
+    assert {name: (one.mean, one.count, one.few) for name, one in told.items()} == {
+        "dense sums": (0.05, 5, None),
+        "low-rank sums": (0.2, 3, 3),  # further off than all others
+        "a2a": (0.1, 90, 1),
+        "micro": (0.1, 90, 0),
+    }
+    assert all(one.network == tcp for one in told.values()), "never another network than was asked about"
+    assert "too few for an error bar" in told["low-rank sums"].said
+    assert told["a2a"].said.startswith("one step was compared of a2a on GPUs over TCP; all published steps are 10% off")
+    assert "CPUs" not in told["micro"].said
+    assert trust_in_sending("published", ["dense sums", "low-rank sums"], tcp, path).mean == 0.2
+    assert trust_in_sending("published", ["low-rank sums", "s2_sketch"], tcp, path) is None
 
 
 def test_a_quality_is_known_of_networks_that_were_recorded_only():

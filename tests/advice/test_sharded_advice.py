@@ -31,7 +31,7 @@ def test_a_model_that_does_not_fit_whole_has_advice_in_shards() -> None:
 
 def test_faster_methods_are_named_but_not_recommended() -> None:
     answer = answer_of(advise(resolve_setting(f"{WORDS} cluster.inter.gbps=1 sharding=hsdp".split()), NAMES))
-    assert answer.word == "no"
+    assert answer.word == "not known"
     assert answer.best is None
     assert {one.scheme for one in answer.unproven} >= {"powersgd", "topk"}
 

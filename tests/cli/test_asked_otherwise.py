@@ -92,7 +92,7 @@ def test_an_own_device_is_a_file(capsys):
         ("conv_flopz: 1", "did you mean 'conv_flops'"), ("title: x", "has no conv_flops"),
         (DEVICE.replace("48", "much"), "memory_gib must be of type float, got 'much'"),
         (DEVICE.replace("bf16", "bf61"), "under tensor_flops: unknown key 'bf61'"),
-        (DEVICE.replace("252", "-1"), "must not be negative"),
+        (DEVICE.replace("252", "-1"), "must be in [0, 10000]"),
     ],
 )  # fmt: skip
 def test_a_file_that_describes_no_device_is_refused(wrong, why):

@@ -65,10 +65,15 @@ def test_the_shipped_tables_are_what_the_declarations_give():
     assert SHIPPED.read_text() == file_text(), "run `make conf` and commit"
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - set(FOLDERS)))
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {*FOLDERS, "devices", "links"}))
 def test_other_modules_than_the_shipped_ones_are_imported_to_be_listed(kind, capsys, monkeypatch):
     shipped = listed(capsys, kind)
     monkeypatch.setattr("ssfx.cli.listing.modules", lambda: ["schemes/mine.py"])
     assert listed(capsys, kind) == shipped
     monkeypatch.setattr("ssfx.cli.listing.component_table", lambda kind: (("one", "of"), [("my", kind)]))
     assert listed(capsys, kind).splitlines()[-1].split() == ["my", kind]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("links", "roce_100"), ("devices", "h100")])
+def test_links_and_devices_are_listed_from_their_tables(kind, name, capsys):
+    assert any(line.split()[0] == name for line in listed(capsys, kind).splitlines())

@@ -1,5 +1,6 @@
 """Exit codes, help, and what each command may import, which is what its start-up time consists of."""
 
+import re
 import subprocess
 import sys
 
@@ -7,12 +8,13 @@ import click
 import pytest
 
 from ssfx.cli import cli, main
+from ssfx.config.overrides import read
 from ssfx.core.errors import RunError
 from ssfx.lab.config import cases
 
 VERBS = (
-    "run", "plan", "simulate", "advise", "validate", "profile", "cluster", "list", "figures", "report",
-    "status", "cancel", "show", "compare", "trace", "doctor",
+    "advise", "simulate", "plan", "profile", "cluster", "list", "run", "show", "compare", "trace", "figures", "report",
+    "status", "validate", "cancel", "doctor",
 )  # fmt: skip
 
 
@@ -31,12 +33,15 @@ def test_no_command_shows_the_help(capsys):
     assert "Commands:" in capsys.readouterr().out
 
 
-def test_help_names_every_verb_and_tab_completion(capsys):
+def test_help_opens_with_three_examples_that_can_be_read_and_names_every_verb(capsys):
     main(["--help"])
     out = capsys.readouterr().out
+    examples = [re.split(r"\s{2,}", line.strip())[0].split() for line in out.splitlines()[2:5]]
+    assert [words[:2] for words in examples] == [["ssfx", "advise"], ["ssfx", "simulate"], ["ssfx", "run"]]
+    for _, _, *words in examples:
+        read([word for word in words if not word.startswith("-")])
     assert cli.list_commands(click.Context(cli)) == list(VERBS)
     assert all(f"\n  {verb} " in out for verb in VERBS)
-    assert 'eval "$(_SSFX_COMPLETE=bash_source ssfx)"' in out
 
 
 def test_a_failed_run_is_exit_1_and_one_line(monkeypatch, capsys):

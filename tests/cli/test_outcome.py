@@ -103,9 +103,9 @@ def test_show_and_compare(capsys):
     assert main(["compare", *narrow]) == 2
     assert "name a scheme or a run to compare" in capsys.readouterr().err
     assert main(["compare", "nosuch"]) == 2
-    assert "neither a scheme nor a finished run" in capsys.readouterr().err
+    assert "neither a scheme nor the beginning of a run's id" in capsys.readouterr().err
     assert main(["show", "zzzz"]) == 2
-    assert "no finished run with an id that begins with zzzz" in capsys.readouterr().err
+    assert "no finished run has an id that begins with zzzz" in capsys.readouterr().err
 
 
 def test_a_comparison_of_many_settings_fits_a_screen_and_says_how_to_narrow_it(capsys):

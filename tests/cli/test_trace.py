@@ -119,4 +119,4 @@ def test_a_damaged_trace_is_named(run, capsys):
 
 def test_an_unknown_run_is_refused_as_show_refuses_it(capsys):
     assert main(["trace", "zzz"]) == 2
-    assert "no finished run with an id that begins with zzz" in capsys.readouterr().err
+    assert "no finished run has an id that begins with zzz" in capsys.readouterr().err

@@ -66,17 +66,23 @@ def test_every_workflow_parses_and_says_when_and_where_it_runs():
         workflow = yaml.load(path.read_text(), OfTwoKeys)
         assert {"push", "pull_request"} <= set(workflow[True])  # YAML 1.1 reads the key `on` so
         assert workflow["permissions"] == {"contents": "read"}
-        for job in workflow["jobs"].values():
+        for name, job in workflow["jobs"].items():
             assert job["runs-on"].startswith("ubuntu-")
             assert 0 < job["timeout-minutes"] <= 360
             assert all(("run" in step) != ("uses" in step) for step in job["steps"])
-            assert job["steps"][0]["uses"].startswith("actions/checkout@v")
-            assert all(step.get("uses", "actions/").startswith("actions/") for step in job["steps"])
+            first, *others = (step.get("uses", "actions/") for step in job["steps"])
+            if name == "publish":  # it has the right to publish, and so no code of the checkout
+                assert (job["needs"], job["permissions"]) == ("build", {"id-token": "write"})
+                assert "refs/tags/v" in job["if"]
+                assert others == ["pypa/gh-action-pypi-publish@release/v1"]
+                continue
+            assert first.startswith("actions/checkout@v")
+            assert all(one.startswith("actions/") for one in others)
 
 
 def test_every_step_is_a_command_of_the_checkout():
     for name, job in jobs().items():
-        assert commands(job), name
+        assert commands(job) or name == "publish", name
         for command in commands(job):
             for target in command["targets"].split():
                 dry = subprocess.run(["make", "--dry-run", "-C", str(ROOT), target], capture_output=True, text=True)
@@ -85,7 +91,7 @@ def test_every_step_is_a_command_of_the_checkout():
 
 def test_lint_tests_coverage_wheel_and_site_are_run():
     done = {target for job in jobs().values() for command in commands(job) for target in command["targets"].split()}
-    assert done == {"lint", "test", "test-all", "coverage", "wheel", "site"}
+    assert done == {"lint", "test", "test-all", "coverage", "wheel", "site", "release"}
 
 
 def test_the_tests_run_with_every_python_that_is_promised():

@@ -170,7 +170,7 @@ def test_a_plan_of_the_density_asked_for_is_not_called_odd(spec: str) -> None:
     profile = make_profile([400_000, 8_000_000], [1e-3, 1e-3])
     plan = make_plan("fused_all", profile, random_costs(random.Random(1), 8), {"compressor": spec, "density": 0.01})
     assert degenerated(plan, 0.01) == ""
-    assert "of all elements, asked for 0.1" in degenerated(plan, 0.1)
+    assert "of all elements, asked for 10 %" in degenerated(plan, 0.1)
 
 
 def test_messages_stay_within_what_indices_address() -> None:

@@ -147,7 +147,7 @@ def test_json_round_trip_and_version_check():
 
 
 def test_an_unknown_model_names_the_nearest():
-    with pytest.raises(ConfigError, match="unknown model 'resnet51'; did you mean 'resnet50'"):
+    with pytest.raises(ConfigError, match="unknown model 'resnet51'; did you mean one of resnet50, "):
         model_work("resnet51")
 
 

@@ -185,7 +185,7 @@ def test_measured_numbers_stand_above_what_follows():
     assert {seconds for name, seconds in calls.items() if name not in ("fp16", "bf16")} == {0.85e-3}
     assert calls["fp16"] < 0.1e-3
     assert "busbw_gbps=57, small_allreduce_us=300, compressor_call_ms=0.85" in slow.origin.note
-    with pytest.raises(ConfigError, match="busbw_gbps must be a positive number"):
+    with pytest.raises(ConfigError, match="busbw_gbps must be in"):
         replace(base, busbw_gbps=0.0)
 
 
@@ -357,7 +357,7 @@ def test_a_ring_goes_at_the_pace_of_its_slowest_link():
 @pytest.mark.parametrize("key", ["gbps", "latency_s", "efficiency"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
 def test_a_link_takes_numbers_only_and_the_error_names_the_key(key, value):
-    with pytest.raises(ConfigError, match=rf"cluster\.inter\.{key} must be .*, got {value}"):
+    with pytest.raises(ConfigError, match=rf"cluster\.inter\.{key} must be .*, got {value:g}"):
         cluster("64gpu", **{f"inter__{key}": value})
 
 

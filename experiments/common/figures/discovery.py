@@ -101,7 +101,7 @@ def _meant(word: str, names: Sequence[str]) -> list[str]:
             return same
         if same:
             raise ConfigError(f"several papers have a {plain!r}; say which: {', '.join(same)}")
-    raise unknown("figure", word, names)
+    raise unknown("figure", word, [name for name in names if f"fig{word}" == name.partition(".")[2]] or names)
 
 
 def _plain(word: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ssfx.core.errors import unknown
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.paths import results_dir
 from ssfx.lab.engines.sbatch import cancel as end
 from ssfx.lab.engines.sbatch import queued
@@ -23,7 +23,9 @@ def cancel(experiments: tuple[str, ...]) -> None:
     known = sorted({one.experiment for one in found})
     names = {name.removeprefix("experiment=") for name in experiments}
     for name in sorted(names - set(known)):
-        raise unknown("experiment that was submitted to Slurm", name, known or ["none was"])
+        if not known:
+            raise ConfigError(f"nothing was submitted to Slurm from {results_dir()}, so {name} cannot be cancelled")
+        raise unknown("experiment that was submitted to Slurm", name, known)
     queue = queued(tries=1)
     tasks = {
         one.job: [task.task for task in one.tasks.values() if task.task in queue]

@@ -36,7 +36,8 @@ def cluster() -> None:
 @click.option("--name", help="Name of the file that is written, without .yaml; default: as the first FILE.")
 @click.option("--nodes", type=click.IntRange(1, 10**5), help="Machines, where a log does not list its devices.")
 @click.option("--device", default="", help="Data sheet of the devices, where none fits their name.")
-def import_(files: tuple[Path, ...], name: str | None, nodes: int | None, device: str) -> None:
+@click.option("--overwrite", "again", is_flag=True, help="Replace a file of that name.")
+def import_(files: tuple[Path, ...], name: str | None, nodes: int | None, device: str, again: bool) -> None:
     """Make a cluster file of FILEs: text of nccl-tests or rccl-tests, of any of all_reduce, all_gather, reduce_scatter,
     alltoall and sendrecv on any numbers of ranks; ssfx profile network.
     """
@@ -47,6 +48,8 @@ def import_(files: tuple[Path, ...], name: str | None, nodes: int | None, device
     if path in files:
         raise ConfigError(f"{path} would be written over itself; choose another --name")
     found = imported(files, nodes=nodes, device=device)
+    if path.exists() and not again and path.read_text(encoding="utf-8", errors="replace") != found.text:
+        raise ConfigError(f"{path} is here already and says something else; choose another --name, or add --overwrite")
     write_atomic(path, found.text)
     try:
         _print(_cluster(str(path)))

@@ -8,7 +8,8 @@ from dataclasses import replace
 import click
 
 from ssfx.cli.terminal import say
-from ssfx.core.errors import ConfigError, some_of, unknown
+from ssfx.core.errors import ConfigError, near, some_of, unknown
+from ssfx.core.paths import results_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.results.comparisons import Panel
@@ -33,6 +34,7 @@ def compare(words: tuple[str, ...], wide: bool) -> None:
     from ssfx.lab.cli.outcome import print_panel
     from ssfx.lab.cli.show import finished
     from ssfx.lab.results.comparisons import panels
+    from ssfx.lab.results.store import Store
 
     names = [word for word in words if "=" not in word]
     if not names:
@@ -40,8 +42,10 @@ def compare(words: tuple[str, ...], wide: bool) -> None:
     rows = _narrowed(finished(), [word for word in words if "=" in word])
     named = {name: _of(name, rows) for name in names}
     wanted = {row.run_id for each in named.values() for row in each}
+    own = {row.run_id for row in Store(results_dir()).rows()}
     settings = sorted(
-        (panel for panel in panels(rows) if wanted & _runs(panel)), key=lambda panel: len(panel.case.cluster.options)
+        (panel for panel in panels(rows) if wanted & _runs(panel)),
+        key=lambda panel: (not own & _runs(panel), len(panel.case.cluster.options)),
     )
     together = [
         panel for panel in settings if all({row.run_id for row in each} & _runs(panel) for each in named.values())
@@ -49,6 +53,7 @@ def compare(words: tuple[str, ...], wide: bool) -> None:
     shown = (together or settings)[:_TABLES]
     for panel in shown:
         click.echo()
+        click.echo("from your runs:" if own & _runs(panel) else "came with ssfx:")
         kept = {
             label: runs for label, runs in panel.bars.items()
             if runs is panel.dense or wanted & {row.run_id for row in runs}
@@ -84,8 +89,12 @@ def _of(name: str, rows: Sequence[Row]) -> list[Row]:
 
     found = [row for row in rows if row.case.scheme == name or (len(name) >= 4 and row.run_id.startswith(name))]
     if not found:
-        known = "a scheme, but no such run has it" if name in schemes else "neither a scheme nor a finished run"
-        raise ConfigError(f"{name} is {known}; ssfx status lists what has run, ssfx run scheme={name} runs it")
+        if name in schemes:
+            raise ConfigError(f"{name} is a scheme, but no such run has it; ssfx run scheme={name} runs it")
+        ran = {row.case.scheme for row in rows}
+        close = near(name, ran)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"these schemes ran: {', '.join(sorted(ran))}"
+        raise ConfigError(f"{name} is neither a scheme nor the beginning of a run's id; {hint}")
     return found
 
 

@@ -14,6 +14,7 @@ from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, panels
 from ssfx.lab.results.speedup import speedup
 from ssfx.lab.results.steps_to_quality import multiples
+from ssfx.simulator.pricing.degenerate import FAR
 
 BUSY_CORES = 0.2
 """Cores that other programs kept busy, above which measured times are doubtful."""
@@ -54,7 +55,7 @@ def _plain_bar(panel: Panel, label: str, runs: Sequence[Row]) -> dict[str, Any]:
     names = ("iteration_s", "iteration_p10_s", "iteration_p90_s", "throughput_samples_per_s", "sent_bytes")
     return {
         "scheme": label, "runs": [row.run_id for row in runs], **{name: _median(runs, name) for name in names},
-        "against_dense": against,
+        "against_dense": against, "achieved_density": _median(runs, "achieved_density"),
         "quality": {name: value for name in QUALITY if (value := _median(runs, name)) is not None},
         "steps_over_dense": [asdict(one) for one in multiples(panel, label)],
         "extrapolated": panel.extrapolated(label),
@@ -76,7 +77,7 @@ def print_panel(panel: Panel, wide: bool) -> None:
             if not found.clear:
                 doubtful.append(label)
         lines.append(
-            (f"{label} (sent dense)" if sent_dense(runs) else label, _ms(runs),
+            (f"{label}{sent_mark(runs, dense)}", _ms(runs),
              _number(_median(runs, "throughput_samples_per_s"), ",.1f"),
              against or ("1.00x" if runs is dense else "-"), _number(_median(runs, "sent_bytes"), ",.2f", 1e-6),
              _quality(runs))
@@ -121,12 +122,20 @@ def _print_multiples(panel: Panel, wide: bool) -> None:
     print_table(("scheme", *horizons, "time"), lines, right={*horizons, "time"}, wide=wide)
 
 
-def sent_dense(rows: Sequence[Row]) -> bool:
-    """Return whether runs that asked for a part of the elements sent all of them, as their plan decided."""
-    return all(
-        row.case.density is not None and row.case.density < 1 and row.metrics.get("achieved_density") == 1
-        for row in rows
-    )
+def sent_mark(rows: Sequence[Row], dense: Sequence[Row]) -> str:
+    """Return what to say of runs that sent far more than they asked for: " (sent dense)", " (sent 93 %)"; else "".
+
+    Simulated runs have no density that was counted: bytes say whether all was sent dense.
+    """
+    asked = [row.case.density for row in rows]
+    if any(one is None or one == 1 for one in asked):
+        return ""
+    sent = _median(rows, "achieved_density")
+    bytes_sent, all_bytes = (_median(one, "sent_bytes") for one in (rows, dense))
+    if sent == 1 or (sent is None and bytes_sent is not None and bytes_sent == all_bytes):
+        return " (sent dense)"
+    far = sent is not None and sent > FAR * max(one or 0.0 for one in asked)
+    return f" (sent {100 * sent:.3g} %)" if sent is not None and far else ""
 
 
 def _ms(rows: Sequence[Row]) -> str:

@@ -37,7 +37,12 @@ class _ModelByDefault(click.Group):
     """Takes FILE.py:FUNCTION as `ssfx profile function`, trace=FILE as `trace`, and other words as `model`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        first = args[0] if args else ""
+        if not args:
+            raise ConfigError(
+                "say what to measure: ssfx profile mytrain.py:build_model [--on a100], model=NAME, trace=FILE, network "
+                "or compressors (ssfx profile --help)"
+            )
+        first = args[0]
         if first not in (*self.commands, "-h", "--help"):
             named = next((i for i, word in enumerate(args) if word.startswith("model=")), None)
             counted = any(word.partition("=")[0] == "--on" for word in args)

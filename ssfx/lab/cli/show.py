@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, some_of
 from ssfx.core.files import read
 from ssfx.core.paths import results_dir
 
@@ -35,10 +35,17 @@ def found_run(run: str) -> Row:
     if path.exists():  # a whole id: the thousands of rows that came with ssfx need not be read
         return row_in(path)
     found = {row.run_id: row for row in reversed(finished()) if row.run_id.startswith(run)}
-    if len(found) != 1:
-        what = "no finished run" if not found else f"{len(found)} finished runs"
-        raise ConfigError(f"{what} with an id that begins with {run}; ssfx status shows the runs")
-    return next(iter(found.values()))
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        said = some_of([f"{one.run_id} ({one.case.label})" for one in found.values()])
+        raise ConfigError(f"{len(found)} finished runs have an id that begins with {run}: {said}")
+    own = sorted(Store(results_dir()).rows(), key=lambda row: row.origin.date, reverse=True)
+    newest = some_of([f"{one.run_id} ({one.case.label})" for one in own[:3]])
+    raise ConfigError(
+        f"no finished run has an id that begins with {run}; "
+        + (f"the newest here are {newest}, ssfx status shows all" if own else "nothing has run here: ssfx run")
+    )
 
 
 @click.command(short_help="Show one run: its case, its time, its plan, its files.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import loads, read, write_atomic
 from ssfx.core.paths import results_dir
+from ssfx.lab.cli.outcome import BUSY_CORES
 
 if TYPE_CHECKING:
     from ssfx.core.rows import Row
@@ -50,11 +52,30 @@ def trace(run: str, out: Path | None, step: int | None) -> None:
         f"step {number} of {row.case.label}: {1e3 * measured_s:.1f} ms on rank 0, simulated "
         f"{1e3 * simulated.iteration_s:.1f} ms with the plan that ran and the times known of {row.case.cluster}"
     )
+    for line in _apart(events, simulated, row):
+        say(line)
     if row.case.device == "cuda":
         say("on a GPU the measured spans say when the host launched work, not when the device did it")
     for line in simulated.outside:
         say(f"outside what was measured: {line}")
     click.echo(f"trace: {out}")
+
+
+def _apart(events: Sequence[Mapping[str, Any]], simulated: Simulated, row: Row) -> Iterator[str]:
+    """Yield why the measured step and the simulated one differ: the stages that do so most, and a busy machine."""
+    measured: dict[str, float] = {}
+    for event in events:
+        if event["ph"] == "X" and event["pid"] == 0:
+            measured[event["name"]] = measured.get(event["name"], 0.0) + event["dur"] / 1e6
+    told: dict[str, float] = {}
+    for task in simulated.tasks:
+        told[task.stage] = told.get(task.stage, 0.0) + task.seconds
+    shared = sorted(set(measured) & set(told), key=lambda name: -abs(measured[name] - told[name]))
+    parts = [f"{name} {1e3 * measured[name]:.1f} ms, simulated {1e3 * told[name]:.1f}" for name in shared[:3]]
+    if parts:
+        yield f"most of the difference: {'; '.join(parts)}"
+    if (busy := row.manifest.get("background_cores") or 0.0) > BUSY_CORES:
+        yield f"the machine was busy: other programs used up to {busy:.1f} cores, so that measured times are too long"
 
 
 def _folder(row: Row) -> Path:

@@ -10,6 +10,7 @@ from ssfx.config.overrides import Request
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.paths import DATA_VARIABLE, DOWNLOAD_VARIABLE, WEIGHTS_VARIABLE
 from ssfx.core.user_code import is_own
+from ssfx.lab.workloads.samples import sample_of
 
 DATA_KEYS = ("data.download", "data.root", "data.workers")
 
@@ -47,5 +48,9 @@ def without_data_keys(words: Iterable[str]) -> list[str]:
 
 def with_own_data(request: Request) -> Request:
     """Return `request`; a model of the user's own without a workload or data set has synthetic samples."""
-    own = any(is_own(str(name)) for name in request.get("model", ()))
-    return {"dataset": ("synthetic",), **request} if own and not {"workload", "dataset"} & set(request) else request
+    own = [str(name) for name in request.get("model", ()) if is_own(str(name))]
+    if not own or {"workload", "dataset"} & set(request):
+        return request
+    for name in own:
+        sample_of(name)  # before anything is started
+    return {"dataset": ("synthetic",), **request}

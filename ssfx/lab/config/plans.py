@@ -118,9 +118,10 @@ def _check_warmup(case: Case) -> None:
         if online.search is not None:
             observed += _search_steps(case, online.search)
         if case.warmup_steps <= observed:
+            steps = "" if case.steps > observed + 3 else f" steps={2 * (observed + 3)}"
             raise ConfigError(
                 f"scheme={case.scheme} profiles for {observed} steps and then plans, which warmup_steps="
-                f"{case.warmup_steps} would time as training; use warmup_steps={observed + 3}"
+                f"{case.warmup_steps} would time as training; use warmup_steps={observed + 3}{steps}"
             )
 
 

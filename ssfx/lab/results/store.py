@@ -7,15 +7,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ssfx.core.case import Case
+from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.curves import curves
-from ssfx.core.errors import RunError
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import DAMAGED, numbered, own_folder, replacing, text_of, write_atomic, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
+from ssfx.core.spec import Spec
 from ssfx.lab.results.run_lock import RunLock
 
 if TYPE_CHECKING:
@@ -173,7 +175,10 @@ def export(rows: Iterable[Row], path: Path) -> None:
 
 
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return one line per row: run_id, kind (of origin), the case's fields, the metrics; a missing metric is NaN."""
+    """Return one line per row: run_id, kind (of origin), the case's fields, what its cluster is made of, the metrics.
+
+    A missing metric is NaN, and so is what is not known of a cluster whose file is no longer here.
+    """
     import pandas as pd
 
     return pd.DataFrame([dict(_cells(row)) for row in rows])
@@ -185,7 +190,24 @@ def _cells(row: Row) -> Iterator[tuple[str, object]]:
     for name in Case.__dataclass_fields__:
         value = getattr(row.case, name)
         yield name, json.dumps(value, sort_keys=True) if name == "scheme_options" else value
+    yield from _network(str(row.case.cluster)).items()
     yield from row.metrics.items()
+
+
+@cache
+def _network(choice: str) -> dict[str, object]:
+    """Return nodes, devices and links of the cluster of a row, by its text."""
+    from ssfx.perf_model.cluster_file import cluster_on  # late: few read rows as a frame
+
+    spec = Spec.parse(choice, "cluster")
+    try:
+        found = cluster_on(ClusterChoice(spec.name, spec.options), None, "auto")
+    except ConfigError:
+        return {}
+    return {
+        "nodes": found.nodes, "devices_per_node": found.devices_per_node, "cluster_device": found.device,
+        "inter_gbps": found.inter.gbps, "inter_latency_s": found.inter.latency_s, "intra_gbps": found.intra.gbps,
+    }  # fmt: skip
 
 
 def row_in(path: Path) -> Row:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from torch.utils.hooks import RemovableHandle
 
 from ssfx.core.errors import SsfxError
 from ssfx.core.files import write_json
+from ssfx.core.user_code import is_own, own_code
 from ssfx.lab.workloads.autocast_regions import Regions
 from ssfx.lab.workloads.base import models
+from ssfx.lab.workloads.declarations import Model
 from ssfx.lab.workloads.samples import SAMPLES, sample_of
 from ssfx.lab.workloads.tracing import Trace, Work, nbytes
 from ssfx.perf_model.operator_counts import ModelWork, work_dir
@@ -162,29 +165,49 @@ def count_work(name: str) -> ModelWork:
 
     It is one of COUNTABLE, or a function of the user's.
     """
+    if returns_batch(name):
+        from ssfx.lab.workloads.own_batch import counted_twice  # late: it counts with what is here
+
+        batch_size, inputs, optimizer, model, (small, large) = counted_twice(name)
+        return _work(Model(name, "", inputs, lambda: model, batch_size, ""), model, optimizer, small, large)
     sample = sample_of(name)
     with torch.device("meta"):
         model = models[name].build().train()
     declared = models[name]
     small, large = (_count(model, sample.batch(batch), fused=declared.fused_attention) for batch in _BATCHES)
+    return _work(replace(declared, inputs=str(sample)), model, sample.optimizer, small, large, _BATCHES)
+
+
+def returns_batch(name: str) -> bool:
+    """Return whether an own function returns (model, batch) or (model, batch, loss): it says nothing of a sample."""
+    return is_own(name) and "sample" not in own_code(name).says
+
+
+def _work(
+    declared: Model, model: nn.Module, optimizer: str, small: Trace, large: Trace, sizes: tuple[int, int] | None = None
+) -> ModelWork:  # fmt: skip
+    """Return the work per sample from two traces; `sizes`: their batches (None: the declared one, and twice that)."""
+    first, second = sizes or (declared.batch_size, 2 * declared.batch_size)
+    name = declared.name
     if small.order != large.order:
         raise RuntimeError(f"the order of gradients of {name} depends on the batch size")
     specs = {n: TensorSpec(n, tuple(p.shape)) for n, p in model.named_parameters() if p.requires_grad}
     numbers: dict[tuple[float, ...], int] = {}
 
     def row(passed: str, tensor: str) -> int:
-        found = _per_sample(small.work[passed, tensor], large.work[passed, tensor])
+        found = _per_sample(small.work[passed, tensor], large.work[passed, tensor], (first, second))
         return numbers.setdefault(found, len(numbers))
 
     forward = tuple(row("forward", tensor) for tensor in small.order)
     backward = tuple(row("backward", tensor) for tensor in small.order)
-    kept, _ = _line(small.kept_bytes(), large.kept_bytes())
-    scores, _ = _line(small.kept_bytes(scores=True), large.kept_bytes(scores=True))
+    kept, _ = _line(small.kept_bytes(), large.kept_bytes(), (first, second))
+    scores, _ = _line(small.kept_bytes(scores=True), large.kept_bytes(scores=True), (first, second))
+    again = declared.recompute and _line(small.recompute_bytes(), large.recompute_bytes(), (first, second))[0]
     return ModelWork(
-        model=models[name].name,
-        inputs=str(sample),
-        batch_size=models[name].batch_size,
-        optimizer=sample.optimizer,
+        model=name,
+        inputs=declared.inputs,
+        batch_size=declared.batch_size,
+        optimizer=optimizer,
         tensors=tuple(specs[tensor] for tensor in small.order),
         rows=tuple(numbers),
         forward=forward,
@@ -193,26 +216,28 @@ def count_work(name: str) -> ModelWork:
         attention_bytes=round(scores),
         versions={"torch": torch.__version__.partition("+")[0]},
         recompute=declared.recompute,
-        recompute_bytes=round(_line(small.recompute_bytes(), large.recompute_bytes())[0]) if declared.recompute else 0,
+        recompute_bytes=round(again),
     )
 
 
-def _per_sample(small: Work, large: Work) -> tuple[float, ...]:
+def _per_sample(small: Work, large: Work, sizes: tuple[int, int]) -> tuple[float, ...]:
     """Return a row of ssfx.perf_model.operator_counts.COLUMNS from the work at both batch sizes."""
     if small.kernels != large.kernels:
         raise RuntimeError("the number of kernels depends on the batch size")
-    flops = [_line(getattr(small, key), getattr(large, key)) for key in ("conv_flops", "matmul_flops")]
-    moved = [_line(getattr(small, key), getattr(large, key)) for key in ("conv_bytes", "matmul_bytes", "other_bytes")]
+    flops, moved = (
+        [_line(getattr(small, key), getattr(large, key), sizes) for key in keys]
+        for keys in (("conv_flops", "matmul_flops"), ("conv_bytes", "matmul_bytes", "other_bytes"))
+    )
     if any(fixed for _, fixed in flops):
         raise RuntimeError("some FLOPs do not grow with the batch size")
     slopes = [slope for slope, _ in flops + moved]
     return (small.kernels, *slopes, *(fixed for _, fixed in moved))
 
 
-def _line(small: float, large: float) -> tuple[float, float]:
+def _line(small: float, large: float, sizes: tuple[int, int]) -> tuple[float, float]:
     """Return (slope, value at 0) of the line through the values at both batch sizes."""
-    slope = (large - small) / (_BATCHES[1] - _BATCHES[0])
-    return _whole(slope), _whole(small - slope * _BATCHES[0])
+    slope = (large - small) / (sizes[1] - sizes[0])
+    return _whole(slope), _whole(small - slope * sizes[0])
 
 
 def _whole(number: float) -> float:
@@ -284,9 +309,12 @@ def main(names: list[str]) -> None:
     if names[:1] == ["--own"]:
         _, name, target = names
         try:
-            write_json(Path(target), count_work(name).to_json())
-        except (SsfxError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            write_json(Path(target), replace(count_work(name), model=own_code(name).name).to_json())
+        except SsfxError as error:
             sys.exit(" ".join(str(error).split()))
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            text = " ".join(str(error).split())
+            sys.exit(f"{text}; measure it with ssfx profile {name.partition('#')[0]} --out mine.json")
         return
     work_dir().mkdir(exist_ok=True)
     for name in names or COUNTABLE:

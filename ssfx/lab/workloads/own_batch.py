@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
@@ -98,8 +98,8 @@ def own_batch(name: str) -> OwnBatch:
         raise ConfigError(f"{plain} fails: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if isinstance(made, nn.Module):
         raise ConfigError(
-            f"{plain} returns a model without a batch; return (model, batch), or measure it with a data set: "
-            f"ssfx profile model={plain} dataset=NAME"
+            f"{plain} returns a model without a batch; return (model, batch), or say {code.function}.sample = (3, 32, "
+            f"32) below it, or measure it with a data set: ssfx profile model={plain} dataset=NAME"
         )
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
         raise ConfigError(f"{plain} must return (model, batch) or (model, batch, loss), and returns a {_kind(made)}")
@@ -182,6 +182,30 @@ def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "
         own.name, _specs(own.model, trace.order), asked.ready_gap_s, asked.forward_s, origin, own.batch_size, on,
         step_s=asked.step_s, optimizer=optimizer, precision=precision, in_other=times,
     )  # fmt: skip
+
+
+def counted_twice(name: str) -> tuple[int, str, str, nn.Module, tuple[Trace, Trace]]:
+    """Return batch size, inputs, optimizer, model and traces of an own function on its batch and one twice as large.
+
+    The optimizer is what the file says, `function.optimizer = "adamw"`, or sgd. ConfigError as for counted_batch.
+    """
+    said = str(own_code(name).says.get("optimizer", "sgd"))
+    with autocast_regions() as regions:
+        own = own_batch(name).built("meta")
+        size = own.batch_size
+
+        def twice(leaf: Any) -> Any:
+            return torch.cat([leaf, leaf]) if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == size else leaf
+
+        double = replace(own, batch=tree_map(twice, own.batch))
+        small, large = (trace_of(one.model, one.one_loss, all_have=False, regions=regions) for one in (own, double))
+    if region := next((one for every in small.by_precision.values() for one in every if one), ""):
+        plain = name.partition("#")[0]
+        raise ConfigError(
+            f"{plain} computes in {region} where it says so: ssfx profile {plain} --on DEVICE --out mine.json counts "
+            "that; then ask with profile=mine.json"
+        )
+    return size, f"the batch of {name.partition('#')[0]}", said, own.model, (small, large)
 
 
 def _times(name: str, own: OwnBatch, trace: Trace, target: Device, optimizer: str, precision: str) -> InPrecision:

@@ -13,6 +13,22 @@ LITTLE = 0.02
 """The share of the budget below which SSFusion's dense tensors are almost none."""
 
 
+def sent_share(plan: Plan) -> float:
+    """Return how many of all elements a plan sends, as a share, with low-rank factors and few bits counted as whole."""
+    total = sum(spec.numel for spec in plan.tensors)
+    return sum(_kept(plan, one) for _, lane in plan.lanes() for one in lane.segments) / max(1, total)
+
+
+def asked_and_sent(plan: Plan, density: float | None) -> str:
+    """Return "sends 92.5 % of all elements, asked for 1 %" where these are far apart; "" elsewhere."""
+    if plan.world_size == 1 or density is None or density == 1:
+        return ""
+    share = sent_share(plan)
+    if density / FAR <= share <= FAR * density:
+        return ""
+    return f"sends {100 * share:.3g} % of all elements, asked for {100 * density:g} %"
+
+
 def degenerated(plan: Plan, density: float | None) -> str:
     """Return why `plan` is hardly a plan of its scheme, "" if it is; `density`: what was asked for, None: none."""
     if plan.world_size == 1 or density is None or density == 1:
@@ -28,9 +44,8 @@ def degenerated(plan: Plan, density: float | None) -> str:
     dense = sum(plan.numel(segment) for segment in segments if segment.dense) / total
     if plan.scheme.startswith("ssfusion") and dense < LITTLE * density:
         found.append("leaves almost nothing dense, so it is per-tensor compression in buffers")
-    kept = sum(_kept(plan, segment) for segment in segments) / total
-    if kept > FAR * density or kept < density / FAR:
-        found.append(f"sends {kept:.3g} of all elements, asked for {density:g} ({dense:.3g} in dense tensors)")
+    if far := asked_and_sent(plan, density):
+        found.append(f"{far} ({100 * dense:.3g} % in dense tensors)")
     return f"{plan.scheme} {' and '.join(found)}" if found else ""
 
 

@@ -93,6 +93,8 @@ class DeviceMemory:
     @property
     def text(self) -> str:
         """One sentence: "fits: 41 of 80 GB", or "does not fit" with what would."""
+        if self.fits and self.sample is None:
+            return f"at least {self.said} ({self.uses}), so whether it fits is not known"
         if self.fits:
             return f"fits: {self.said} ({self.uses})"
         return f"does not fit: {self.said} at batch {self.batch_size} ({self.uses}); {self.remedy}"

@@ -1,0 +1,159 @@
+"""Mistakes that people make, by kind: one line, exit code 2, that says what is meant, or which unit it is in."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refusals import refusal
+
+from ssfx.compressors.base import Compressor
+from ssfx.core.component_spec import Catalog
+from ssfx.core.errors import ConfigError, near, unknown
+from ssfx.core.plausible import RANGES, plausible
+from ssfx.perf_model.links import full_name, link_kind, link_lines
+
+BOX = ("advise", "model=gpt2", "cluster=box")
+
+MISTAKES = {
+    # networks: family, rate and health are never another's
+    "cluster.link=roce": "roce_400 (400 Gbit/s, RDMA), roce_200 (200 Gbit/s, RDMA), roce_100 (100 Gbit/s, RDMA)",
+    "cluster.link=infiniband": "ib_rdma_400",
+    "cluster.link=100gbe": "roce_100 (100 Gbit/s, RDMA), eth_100_tcp (100 Gbit/s, sockets)",
+    "cluster.link=roce_50": "there are roce_400, roce_200, roce_100",
+    "cluster.link=efa": "efa_400",
+    "cluster.link=banana": "ssfx list links",
+    "cluster.inside=nvlink9": "there are nvlink5",
+    # units
+    "cluster.inter.gbps=25e9": "if these are bit/s, write 25",
+    "cluster.inter.gbps=25000": "if these are Mbit/s, write 25",
+    "cluster.inter.gbps=25Gbit": "write 25, without its unit",
+    "cluster.inter.latency_s=25": "if these are us, write 2.5e-05",
+    "cluster.inter.efficiency=85": "85 % is 0.85",
+    "cluster.small_allreduce_us=36000000": "if these are ns",
+    "cluster.compressor_call_ms=5000000": "must be in",
+    "cluster.message_us=90000000": "must be in",
+    "cluster.nics_per_node=800": "must be in [1, 64]",
+    "cluster.busbw_gbps=1e9": "must be in",
+    "iteration_ms=0.000001": "must be in",
+    "iteration_ms=0.25": "if it is in seconds, write 250",
+    "iteration_ms=250ms": "iteration_ms=250",
+    "density=1%": "write 0.01",
+    "density=10": "10 % is 0.1",
+    "density=0,01": "write density=0.01",
+    "density=1e-12": "must be in",
+    "batch_size=32k": "write 32000",
+    "train_steps=10k": "train_steps=10000",
+    # keys by other names
+    "cluster.gpus_per_node=8": "cluster.devices_per_node",
+    "cluster.bandwidth=100": "cluster.inter.gbps",
+    "bandwidth=100": "cluster.inter.gbps",
+    "gpus=8": "cluster.devices_per_node",
+    "iteration_s=0.25": "iteration_ms",
+    "rank=4": "powersgd(rank=4)",
+    "precision=half": "'fp16'",
+    "precision=fp8": "bf16, fp16, fp32, tf32",
+    "cluster.device=tpuv4": "ssfx list devices",
+    # shapes of words
+    "--density=0.01": "write density=0.01",
+    "density": "did you mean density=...?",
+    "density=": "density has no value",
+    "optimizer=adamw precision=bf16": "several words in one pair of quotes",
+    "scheme=ddp": "compare some with ssfx simulate",
+}  # fmt: skip
+OTHERS = {
+    "advise": "ssfx advise model=bert_large cluster=64gpu",
+    "advise model=mine.py cluster=64gpu": "mine.py:FUNCTION",
+    "advise model=BERT-Large cluster=64gpu": "'bert_large'",
+    "advise model=gpt2_small cluster=64gpu": "'gpt2'",
+    "advise model=meta-llama/Llama-3.1-8B cluster=64gpu": "llama3_8b",
+    "advise model=resnet_51 cluster=64gpu": "resnet50",
+    "advise model=gpt2 cluster=64GPU": "'64gpu'",
+    "advise model=gpt2 cluster=own_units": "own_units.yaml",
+    "advise profile=own_units.yaml cluster=box": "is it cluster=own_units.yaml?",
+    "advise profile=mine.json model=gpt2 cluster=box": "drop model=, or profile=",
+    "advise model=gpt2 cluster=own_units.yaml": "if these are Mbit/s, write 25",
+    "simulate model=gpt2 cluster=box scheme=[ddp,topk]": "write scheme=ddp,topk",
+    "simulate model=gpt2 cluster=box scheme=per_tensor 'compressor=topk(k=5)'": "density=0.01",
+    "simulate --plugin notes.txt model=gpt2 cluster=box": "is no Python",
+    "simulate --plugin gone.py model=gpt2 cluster=box": "there is no file",
+    "run device=gpu": "'cuda'",
+    "run engine=mpi": "'torchrun'",
+    "profile": "say what to measure",
+    "help": "'--help'", "version": "'--version'", "attach": "in your script", "recommend": "'advise'",
+    "list gpus": "'devices'", "list networks": "'links'",
+    "cancel nothing": "nothing was submitted",
+    "compare ddp dpp": "did you mean ddp?",
+    "figures 12": "ssfusion.fig12",
+}  # fmt: skip
+UNITS = "summary: x\nnodes: 2\ndevices_per_node: 8\ndevice: a100\nnics_per_node: 1\nintra: {link: pcie}\nsource: me\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SSFX_RESULTS", str(tmp_path / "results"))
+    inter = "inter: {gbps: 25000, efficiency: 0.8, latency_s: 2e-5}\ncalibration: nominal\n"
+    for name, text in {"own_units.yaml": UNITS + inter, "mine.json": "{}", "notes.txt": "x"}.items():
+        Path(name).write_text(text)
+
+
+@pytest.mark.parametrize(("word", "said"), MISTAKES.items())
+def test_a_word_that_cannot_be_meant_is_answered_with_what_is(word, said, capsys):
+    assert said in refusal(capsys, *BOX, word)
+
+
+@pytest.mark.parametrize(("words", "said"), OTHERS.items())
+def test_a_command_that_cannot_be_meant_is_answered_with_what_is(words, said, capsys, monkeypatch):
+    monkeypatch.delenv("SSFX_PLUGINS", raising=False)
+    assert said in refusal(capsys, *(word.strip("'") for word in words.split()))
+
+
+def test_a_component_that_leaves_something_open_is_refused_and_says_what():
+    class Half(Compressor):
+        name, summary, source = "half_done", "half of one", "nobody"
+
+    catalog: Any = Catalog("compressor", "ssfx.compressors")
+    catalog.register()(Half)
+    with pytest.raises(ConfigError, match=r"compressor half_done has no .*decompress_add.*Half must define"):
+        catalog.build("half_done")
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    {
+        "100gbe_roce": "roce_100", "rocev2_200": "roce_200", "hdr": "ib_rdma_200", "infiniband_100": "ib_rdma_100",
+        "10g": "eth_10_tcp", "25gbe_tcp": "eth_25_tcp", "nvswitch": "nvlink", "nvlink3.0": "nvlink3",
+        "ipoib": "ib_tcp_200", "roce_acs": "roce_acs_200", "xgmi": "infinity_fabric3", "pci": "pcie",
+    }.items(),
+)  # fmt: skip
+def test_words_for_networks_are_one_kind(said, meant):
+    assert full_name(said) == meant
+
+
+def test_no_word_means_a_kind_of_another_rate_and_every_kind_is_its_own():
+    for name, gbps, *_ in link_lines():
+        assert full_name(name) == name
+        assert f"{link_kind(name)['gbps']:g}" == gbps
+        assert all("_acs_" not in one and "host" not in one for one in [full_name(re.sub(r"_(acs|host)", "", name))])
+
+
+def test_a_name_with_other_numbers_is_never_proposed_for_its_spelling():
+    assert near("fp8", ["fp32", "fp16"]) == []
+    assert near("fig99", ["fig9"]) == ["fig9"]  # one begins with the other
+    assert near("RESNET-50", ["resnet50", "resnet50_cifar10"]) == ["resnet50"]
+    assert "ssfx list models has all" in str(unknown("model", "zzz", [f"m{i}x" for i in range(20)]))
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_numbers_beyond_what_hardware_has_are_refused_with_the_unit_that_they_may_be_in(name):
+    one = RANGES[name]
+    for value in (one.least, one.most):
+        plausible(name, value)
+    for unit, factor in one.others:
+        value = 1.01 * one.most if factor < 1 else one.least / 1.01 / factor
+        if one.least <= factor * value <= one.most and not one.least <= value <= one.most:
+            with pytest.raises(Exception, match=re.escape(f"if these are {unit}, write")):
+                plausible(name, value)
+    with pytest.raises(Exception, match="must be in"):
+        plausible(name, float("nan"))
