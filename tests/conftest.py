@@ -45,6 +45,8 @@ def started(tmp_path: Path) -> Iterator[Started]:
         yield processes
 
 
+PROCESSES = {"pool", "pair", "ranks", "eight"}
+"""Fixtures that start ranks as processes; `ranks` of tests/runtime are processes or not, as its parameter says."""
 SECONDS = {"torchrun": 8.0, "slow": 1.0}
 """About what a test with such a mark takes; all others are quick."""
 MINUTES, MINUTES_S = ("test_real_slurm.py", "test_could_differ.py", "test_figures.py"), 200.0
@@ -52,6 +54,10 @@ MINUTES, MINUTES_S = ("test_real_slurm.py", "test_could_differ.py", "test_figure
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        on = getattr(item, "callspec", None) and item.callspec.params.get("ranks")
+        if on != "virtual" and PROCESSES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
     file_s: Counter[Path] = Counter({path: MINUTES_S for path in {item.path for item in items} if path.name in MINUTES})
     for item in items:
         file_s[item.path] += next((s for mark, s in SECONDS.items() if item.get_closest_marker(mark)), 0.05)

@@ -48,6 +48,7 @@ def shown_in(png):
     return rgb(COLOUR) in colours(png)[0]
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("name", thinned(name for names in SIMULATED.values() for name in names))
 def test_a_figure_of_simulated_schemes_shows_auto_and_names_its_budget(rows, name, tmp_path):
     figure = FIGURES[name]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from runtime import work_stress
 from runtime.cases import name, of_scheme
-from runtime.ranks import Ranks
+from runtime.pool import Pool
 from thinned import thinned
 
 from ssfx.collectives import collectives
@@ -17,16 +17,16 @@ STEPS = 30
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", thinned(schemes.names()))
-def test_delays_and_disorder_neither_hang_nor_part_the_replicas(ranks: Ranks, scheme: str) -> None:
+def test_delays_and_disorder_neither_hang_nor_part_the_replicas(pool: Pool, scheme: str) -> None:
     options = of_scheme(scheme, 3)
-    results = ranks.run(work_stress.under_stress, 3, options, STEPS)
+    results = pool.run(work_stress.under_stress, 3, options, STEPS)
     for weights in results[1:]:
         assert all(torch.equal(weights[n], results[0][n]) for n in weights), name(options)
 
 
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)])
-def test_lanes_of_all_collectives_follow_one_another(ranks: Ranks, world: int) -> None:
-    results = ranks.run(work_stress.all_collectives_at_once, world, STEPS)
+def test_lanes_of_all_collectives_follow_one_another(pool: Pool, world: int) -> None:
+    results = pool.run(work_stress.all_collectives_at_once, world, STEPS)
     for used, weights in results:
         assert used == len(collectives.names())
         assert all(torch.equal(weights[n], results[0][1][n]) for n in weights)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from runtime.models import build, loss_of, parameters
-from runtime.ranks import among
 from runtime.work import Options, attached
 
 import ssfx
@@ -52,7 +51,7 @@ def all_collectives_at_once(group: Any, rank: int, world: int, steps: int) -> tu
     """Train with a plan whose lanes use every collective there is in turn; return how many and the parameters."""
     model = build("branches")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
-    sync = ssfx.attach(model, optimizer, **among(group), scheme="per_tensor", compressor="topk", density=0.2)
+    sync = ssfx.attach(model, optimizer, process_group=group, scheme="per_tensor", compressor="topk", density=0.2)
     specs = sync.plan.tensors
     names = [entry.name for entry in collectives]
     plans = []
