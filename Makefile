@@ -53,7 +53,7 @@ test-all: $(INSTALLED) ## every test: long products of cases whole, too (about a
 test-fast: $(INSTALLED) ## the tests that take seconds
 	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun and not nightly and not pages"
 
-test-pages: $(INSTALLED) ## generated pages, and all pictures, made again: what `make docs` writes is what is committed
+test-pages: $(INSTALLED) ## generated pages, pictures and verdicts, made again: whether `make docs` would change any
 	@$(BIN)/python -m pytest $(SHARED) -m "pages and not nightly"
 
 coverage: $(INSTALLED) ## lines that the tests that take seconds reach; fails below FLOOR percent

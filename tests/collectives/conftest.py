@@ -1,3 +1,3 @@
-from runtime.conftest import pool, pytest_collection_modifyitems, ranks
+from runtime.conftest import pool, ranks
 
-__all__ = ["pool", "pytest_collection_modifyitems", "ranks"]
+__all__ = ["pool", "ranks"]
