@@ -24,7 +24,7 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-all test-fast coverage soak smoke-large lint wheel release site reference simulations calibration validation conf docs clean
+.PHONY: committed help install figures demo test test-all test-fast test-pages coverage soak smoke-large lint wheel release site reference simulations calibration validation conf docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,14 +44,17 @@ figures: $(INSTALLED) ## draw every figure, and results/figures/report.html with
 demo: $(INSTALLED) ## one short run of every scheme on this machine and its figures (about 3 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke workload=digits_resnet
 
-test: $(INSTALLED) ## the tests of every change (about half an hour)
-	@$(BIN)/python -m pytest $(SHARED) -m "not nightly"
+test: $(INSTALLED) ## the tests of every change (about a quarter of an hour)
+	@$(BIN)/python -m pytest $(SHARED) -m "not nightly and not pages"
 
-test-all: $(INSTALLED) ## every test: long products of cases whole, too (about 40 minutes)
+test-all: $(INSTALLED) ## every test: long products of cases whole, too (about an hour)
 	@$(BIN)/python -m pytest $(SHARED)
 
 test-fast: $(INSTALLED) ## the tests that take seconds
-	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun and not nightly"
+	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun and not nightly and not pages"
+
+test-pages: $(INSTALLED) ## generated pages, pictures and verdicts, made again: whether `make docs` would change any
+	@$(BIN)/python -m pytest $(SHARED) -m "pages and not nightly"
 
 coverage: $(INSTALLED) ## lines that the tests that take seconds reach; fails below FLOOR percent
 	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun and not nightly" --cov=ssfx --cov=experiments \

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -45,6 +46,10 @@ def started(tmp_path: Path) -> Iterator[Started]:
         yield processes
 
 
+PROCESSES = {"pool", "pair", "ranks", "eight"}
+"""Fixtures that start ranks as processes; `ranks` of tests/runtime are processes or not, as its parameter says."""
+FAST = 5
+"""Of so many cases on virtual ranks one is fast. On real ranks the first case of a test is for every change."""
 SECONDS = {"torchrun": 8.0, "slow": 1.0}
 """About what a test with such a mark takes; all others are quick."""
 MINUTES, MINUTES_S = ("test_real_slurm.py", "test_could_differ.py", "test_figures.py"), 200.0
@@ -52,6 +57,15 @@ MINUTES, MINUTES_S = ("test_real_slurm.py", "test_could_differ.py", "test_figure
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seen: Counter[tuple[Any, ...]] = Counter()
+    for item in items:
+        on = item.callspec.params.get("ranks") if hasattr(item, "callspec") else None
+        number = seen[item.path, getattr(item, "originalname", None), on]
+        seen[item.path, getattr(item, "originalname", None), on] += 1
+        if on == "gloo" and number:
+            item.add_marker(pytest.mark.nightly)
+        if number % FAST if on == "virtual" else PROCESSES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
     file_s: Counter[Path] = Counter({path: MINUTES_S for path in {item.path for item in items} if path.name in MINUTES})
     for item in items:
         file_s[item.path] += next((s for mark, s in SECONDS.items() if item.get_closest_marker(mark)), 0.05)

@@ -9,6 +9,7 @@ optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` remov
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,7 @@ def attach(
     optimizers = unwrapped(optimizer)
     check_held(parameter_names(model), optimizers)
     entry = schemes[scheme]
-    check_arguments(options)
+    check_arguments(options, [field.name for field in fields(entry.defaults)])
     if profile is not None and costs is None and entry.profiled:
         raise ConfigError(f"{scheme} plans from costs, too; give costs= beside profile=")
     given = scheme_options(compressor, density, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,9 +60,11 @@ def check_kinds(given: Mapping[str, tuple[Any, Any]]) -> None:
             raise ConfigError(f"{name} is {_KINDS[name]}; got {type(value).__name__} {value!r:.60}")
 
 
-def check_arguments(options: Iterable[str]) -> None:
-    """Raise ConfigError for an argument of DistributedDataParallel among the options of a scheme."""
+def check_arguments(options: Iterable[str], known: Collection[str]) -> None:
+    """Raise ConfigError for an argument of DistributedDataParallel, or one that is unknown, among a scheme's options."""
     for name in options:
+        if name in known:
+            continue
         if name in _OTHERS:
             raise ConfigError(f"attach has no argument {name}; {_OTHERS[name]}")
         if (close := near(name, _OWN)) and len(close) == 1:

@@ -76,7 +76,7 @@ class GatherLane(PackedLane):
         if self.compressor is None:
             return
         if self.compressor.sparse:
-            values = self.layout.values.of(row).float().mul_(share)
+            values = self.layout.values.of(row).float().mul(share)  # not in place: virtual ranks share what is gathered
             out.index_add_(0, self.layout.indices.of(row), values)
             return
         for i in self.packed:

@@ -10,6 +10,8 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import experiments.common.evaluation
 from experiments.common.claims.every_claim import verdicts
 from experiments.common.claims.summary import JUDGED
@@ -65,6 +67,7 @@ def test_no_script_writes_an_outcome_down():
     assert [one for path in scripts for one in literal_outcomes(path)] == []
 
 
+@pytest.mark.pages
 def test_rows_can_move_every_value_and_refute_every_agreement():
     figures = [one for one in discover().values() if one.needs]
     rows = reference_rows()

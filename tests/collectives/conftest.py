@@ -1,3 +1,3 @@
-from runtime.conftest import pool
+from runtime.conftest import pool, ranks
 
-__all__ = ["pool"]
+__all__ = ["pool", "ranks"]

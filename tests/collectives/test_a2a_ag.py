@@ -11,7 +11,7 @@ from collectives import work_reducers
 from collectives.test_reducers import agree, gradients
 from plan.instances import affine_costs
 from runtime import work
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives
 from ssfx.core.errors import ConfigError
@@ -50,11 +50,11 @@ def written_out(acc: list[list[float]], kept: int, num: int) -> tuple[torch.Tens
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2, 3, FIVE])
 @pytest.mark.parametrize("spec", AGGREGATORS)
-def test_every_step_is_the_algorithm_written_out(pool: Pool, spec: str, world: int) -> None:
+def test_every_step_is_the_algorithm_written_out(ranks: Ranks, spec: str, world: int) -> None:
     num = min(world, AGGREGATORS[spec])
     for numel, kept in ((1, 1), (2, 1), (7, 3), (12, 12), (50, 5), (200, 40)):
         grads = gradients(world, numel, 3, seed=numel)
-        reports = pool.run(work_reducers.steps, world, spec, grads, kept)
+        reports = ranks.run(work_reducers.steps, world, spec, grads, kept)
         residual = [torch.zeros(numel) for _ in range(world)]
         for step, rows in enumerate(zip(*reports, strict=True)):
             acc = [(kept_back + torch.tensor(g)).tolist() for kept_back, g in zip(residual, grads[step], strict=True)]
@@ -66,25 +66,25 @@ def test_every_step_is_the_algorithm_written_out(pool: Pool, spec: str, world: i
 
 @pytest.mark.parametrize("culprit", [0, 2])
 @pytest.mark.parametrize("spec", list(AGGREGATORS)[1:])
-def test_a_bad_rank_is_seen_by_those_that_add_nothing_up(pool: Pool, spec: str, culprit: int) -> None:
+def test_a_bad_rank_is_seen_by_those_that_add_nothing_up(ranks: Ranks, spec: str, culprit: int) -> None:
     grads = gradients(3, 40, 2, seed=1)
     grads[1][culprit][7] = float("nan")
-    for first, second in pool.run(work_reducers.steps, 3, spec, grads, 4):
+    for first, second in ranks.run(work_reducers.steps, 3, spec, grads, 4):
         assert bool(torch.isfinite(first.total).all())
         assert bool(torch.isnan(second.total).any())
 
 
-def test_the_result_has_a_share_of_every_part(pool: Pool) -> None:
+def test_the_result_has_a_share_of_every_part(ranks: Ranks) -> None:
     grads = [[[100.0, 90.0, 80.0, 70.0, 1.0, 2.0], [50.0, 40.0, 30.0, 20.0, 4.0, 3.0]]]
-    for (report,) in pool.run(work_reducers.steps, 2, "a2a_ag", grads, 2):
+    for (report,) in ranks.run(work_reducers.steps, 2, "a2a_ag", grads, 2):
         assert report.indices == [0]  # nobody sent any of the second part
-    for (report,) in pool.run(work_reducers.steps, 2, "a2a_ag", grads, 6):
+    for (report,) in ranks.run(work_reducers.steps, 2, "a2a_ag", grads, 6):
         assert report.total.tolist() == [150.0, 130.0, 110.0, 90.0, 5.0, 5.0]
 
 
-def test_traffic_of_some_aggregators(pool: Pool) -> None:
+def test_traffic_of_some_aggregators(ranks: Ranks) -> None:
     grads = [[[float(i + 1) for i in range(12)]] * 3]  # each rank sends elements 6 to 11
-    reports = [report for (report,) in pool.run(work_reducers.steps, 3, "a2a_ag(aggregators=2)", grads, 6)]
+    reports = [report for (report,) in ranks.run(work_reducers.steps, 3, "a2a_ag(aggregators=2)", grads, 6)]
     # Counts to two peers; six pairs to the second aggregator; records of three entries to two peers.
     assert [r.counted.messages for r in reports] == [2 + 1 + 2, 2 + 0 + 2, 2 + 1 + 0]
     assert [r.counted.sent_bytes for r in reports] == [16 + 48 + 56, 16 + 56, 16 + 48]
@@ -136,15 +136,15 @@ TRAININGS: list[dict[str, Any]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", TRAININGS, ids=lambda o: "-".join(str(v) for k, v in o.items() if k != "costs"))
-def test_the_per_tensor_schemes_train_with_it(pool: Pool, options: dict[str, Any]) -> None:
+def test_the_per_tensor_schemes_train_with_it(ranks: Ranks, options: dict[str, Any]) -> None:
     options = {**options, "compressor": "topk", "density": 0.05}
-    for violation, kept in pool.run(work.conserves_mass, 2, options):
+    for violation, kept in ranks.run(work.conserves_mass, 2, options):
         assert violation < 1e-5
         assert kept > 0
-    assert all(pool.run(work.resumes_exactly, 2, options, 7))
-    for report in pool.run(work.rolls_back, 2, options, float("nan")):
+    assert all(ranks.run(work.resumes_exactly, 2, options, 7))
+    for report in ranks.run(work.rolls_back, 2, options, float("nan")):
         assert report["skipped"]
         assert report["memory_kept"]
         assert report["goes_on"]
-    first, second = pool.run(work.survives_disorder, 2, options)
+    first, second = ranks.run(work.survives_disorder, 2, options)
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -6,7 +6,7 @@ import pytest
 from collectives import work_reducers
 from hypothesis import given
 from hypothesis import strategies as st
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives
 
@@ -51,18 +51,18 @@ def spread(world: int, kept: int, shared: int, numel: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("shared", [0, 4, 8])
-def test_a_real_union_takes_the_traffic_of_its_build_up(pool: Pool, shared: int):
+def test_a_real_union_takes_the_traffic_of_its_build_up(ranks: Ranks, shared: int):
     world, kept, numel = 4, 8, 400
     build_up = (shared + world * (kept - shared)) / kept
-    reports = pool.run(work_reducers.steps, world, "union_all_reduce", [spread(world, kept, shared, numel)], kept)
+    reports = ranks.run(work_reducers.steps, world, "union_all_reduce", [spread(world, kept, shared, numel)], kept)
     assert len(reports[0][0].indices) == round(build_up * kept)
     planned = collectives.build("union_all_reduce").traffic(Load(numel, 8 * kept, kept, world, build_up))
     assert reports[0][0].counted == planned
 
 
 @pytest.mark.parametrize(("shared", "build_up"), [(8, 1.0), (0, None)])
-def test_real_sparse_streams_grow_as_planned_where_all_or_none_choose_alike(pool: Pool, shared: int, build_up):
+def test_real_sparse_streams_grow_as_planned_where_all_or_none_choose_alike(ranks: Ranks, shared: int, build_up):
     world, kept, numel = 4, 8, 400
-    reports = pool.run(work_reducers.steps, world, "sparcml_rd", [spread(world, kept, shared, numel)], kept)
+    reports = ranks.run(work_reducers.steps, world, "sparcml_rd", [spread(world, kept, shared, numel)], kept)
     planned = collectives.build("sparcml_rd").traffic(Load(numel, 8 * kept, kept, world, build_up))
     assert reports[0][0].counted == planned

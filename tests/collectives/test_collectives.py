@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from collectives import golden, work, work_hierarchical
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.collectives.primitives import split_sizes, split_starts
@@ -26,27 +26,27 @@ def planned(name: str, nbytes: int, world: int) -> Traffic:
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-def test_all_reduce_leaves_the_sum_in_place(pool: Pool, world: int, dtype: str) -> None:
+def test_all_reduce_leaves_the_sum_in_place(ranks: Ranks, world: int, dtype: str) -> None:
     data = [[1.0, -2.0, 0.5], [3.0, 4.0, 0.25], [-8.0, 16.0, 1.0]]
     expected = torch.tensor(data[:world], dtype=getattr(torch, dtype)).sum(0)
-    for result in pool.run(work.reduced, world, data, dtype):
+    for result in ranks.run(work.reduced, world, data, dtype):
         assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("name", ["all_gather", "all_gather_v"])
-def test_gathers_give_every_message_in_rank_order(pool: Pool, world: int, name: str) -> None:
-    for result, _ in pool.run(work.gathered, world, name, ROWS):
+def test_gathers_give_every_message_in_rank_order(ranks: Ranks, world: int, name: str) -> None:
+    for result, _ in ranks.run(work.gathered, world, name, ROWS):
         assert result.dtype == torch.uint8
         assert result.tolist() == ROWS[:world]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("rows", UNEQUAL, ids=lambda rows: "-".join(str(len(row)) for row in rows))
-def test_all_gather_v_pads_with_zeros_to_the_longest(pool: Pool, world: int, rows: list[list[int]]) -> None:
+def test_all_gather_v_pads_with_zeros_to_the_longest(ranks: Ranks, world: int, rows: list[list[int]]) -> None:
     longest = max(len(row) for row in rows[:world])
     expected = [row + [0] * (longest - len(row)) for row in rows[:world]]
-    for result, contributed in pool.run(work.gathered, world, "all_gather_v", rows):
+    for result, contributed in ranks.run(work.gathered, world, "all_gather_v", rows):
         assert result.shape == (world, longest)
         assert result.tolist() == expected
         assert contributed == 8 + longest
@@ -72,10 +72,10 @@ def test_traffic_follows_the_ring_formulas(world: int, nbytes: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["dense_ring_P3", pytest.param("dense_ring_P4_uneven", marks=pytest.mark.slow)])
-def test_golden_dense_ring(pool: Pool, name: str) -> None:
+def test_golden_dense_ring(ranks: Ranks, name: str) -> None:
     case = GOLDEN[name]
     world, n = case["params"]["P"], case["params"]["n"]
-    results = pool.run(work_hierarchical.summed, world, "all_reduce", case["inputs"]["x"], "float32")
+    results = ranks.run(work_hierarchical.summed, world, "all_reduce", case["inputs"]["x"], "float32")
     for (total, sent), nbytes in zip(results, case["expected"]["bytes_sent_per_rank"], strict=True):
         assert total.tolist() == case["expected"]["sum"]
         assert sent == Traffic(len(case["expected"]["schedule"]), nbytes)
@@ -85,13 +85,13 @@ def test_golden_dense_ring(pool: Pool, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("sag")])
-def test_golden_sparse_all_gather(pool: Pool, name: str) -> None:
+def test_golden_sparse_all_gather(ranks: Ranks, name: str) -> None:
     case = GOLDEN[name]
     params, expected = case["params"], case["expected"]
     variable = "k_per_rank" in params
     counts = params["k_per_rank"] if variable else [min(params["k"], params["n"])] * params["P"]
     collective = "all_gather_v" if variable else "all_gather"
-    results = pool.run(work.sparse_gather, params["P"], case["inputs"]["acc"], counts, collective)
+    results = ranks.run(work.sparse_gather, params["P"], case["inputs"]["acc"], counts, collective)
     for rank, (total, residual, indices) in enumerate(results):
         assert total.tolist() == expected["sum"]
         assert residual.tolist() == expected["residual"][rank]

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from collectives import golden, work_reducers
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.collectives.gtopk import Entries, merged
@@ -27,11 +27,11 @@ def random_rows(world: int, numel: int, seed: int) -> list[list[float]]:
 
 @pytest.mark.parametrize("residual", ["released", "conserving"])
 @pytest.mark.parametrize("name", CASES)
-def test_golden_on_real_processes(pool: Pool, name: str, residual: str) -> None:
+def test_golden_on_real_processes(ranks: Ranks, name: str, residual: str) -> None:
     case = golden.CASES[name]
     params, wanted, acc = case["params"], case["expected"][residual], case["inputs"]["acc"]
     spec = f"gtopk(residual={residual})"
-    reports = pool.run(work_reducers.steps, params["P"], spec, [acc], params["k"])
+    reports = ranks.run(work_reducers.steps, params["P"], spec, [acc], params["k"])
     for rank, (report,) in enumerate(reports):
         assert report.indices == wanted["final_indices"]
         assert report.total.tolist() == wanted["sum"]
@@ -66,10 +66,11 @@ def test_sums_that_cancel_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
-def test_the_released_rule_never_leaves_more_than_the_conserving_one(pool: Pool, world: int) -> None:
+def test_the_released_rule_never_leaves_more_than_the_conserving_one(ranks: Ranks, world: int) -> None:
     grads = [random_rows(world, 40, seed=world)]
     released, conserving = (
-        pool.run(work_reducers.steps, world, f"gtopk(residual={rule})", grads, 5) for rule in ("released", "conserving")
+        ranks.run(work_reducers.steps, world, f"gtopk(residual={rule})", grads, 5)
+        for rule in ("released", "conserving")
     )
     put_in = torch.tensor(grads[0]).sum(0)
     for rule, exact in ((released, False), (conserving, True)):
@@ -81,26 +82,26 @@ def test_the_released_rule_never_leaves_more_than_the_conserving_one(pool: Pool,
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
-def test_every_rank_but_the_root_sends_one_record_up(pool: Pool, world: int) -> None:
+def test_every_rank_but_the_root_sends_one_record_up(ranks: Ranks, world: int) -> None:
     nbytes = 4 * (1 + 2 * 3)
     children = {1: [0], 2: [1, 0], 3: [2, 0, 0], 5: [3, 1, 0, 0, 0]}[world]
-    for rank, (report,) in enumerate(pool.run(work_reducers.steps, world, "gtopk", [random_rows(world, 9, 1)], 3)):
+    for rank, (report,) in enumerate(ranks.run(work_reducers.steps, world, "gtopk", [random_rows(world, 9, 1)], 3)):
         messages = (rank > 0) + children[rank]
         assert report.counted == Traffic(messages, messages * nbytes)
 
 
-def test_fewer_elements_than_asked_for(pool: Pool) -> None:
+def test_fewer_elements_than_asked_for(ranks: Ranks) -> None:
     acc = [[1.0, 0.0], [0.0, 0.0], [0.5, 0.25]]
-    for (report,) in pool.run(work_reducers.steps, 3, "gtopk", [acc], 8):
+    for (report,) in ranks.run(work_reducers.steps, 3, "gtopk", [acc], 8):
         assert report.total.tolist() == [1.5, 0.25]
         assert not report.residual.any()
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 2])
-def test_a_bad_rank_is_seen_by_all_wherever_it_is_in_the_tree(pool: Pool, culprit: int) -> None:
+def test_a_bad_rank_is_seen_by_all_wherever_it_is_in_the_tree(ranks: Ranks, culprit: int) -> None:
     acc = random_rows(3, 10, 2)
     acc[culprit][4] = float("inf")
-    for (report,) in pool.run(work_reducers.steps, 3, "gtopk", [acc], 2):
+    for (report,) in ranks.run(work_reducers.steps, 3, "gtopk", [acc], 2):
         assert bool(torch.isnan(report.total).any())
         assert report.counted == report.described
 

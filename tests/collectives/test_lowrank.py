@@ -8,7 +8,7 @@ import pytest
 import torch
 from collectives import golden, work_blocks
 from collectives.work_blocks import Update
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 
 def grads_of(case: dict[str, Any]) -> list[Any]:
@@ -27,29 +27,29 @@ def compare(results: list[list[Update]], expected: list[dict[str, Any]]) -> None
 
 
 @pytest.mark.parametrize("name", golden.of_scheme("power_sgd"))
-def test_golden_powersgd(pool: Pool, name: str) -> None:
+def test_golden_powersgd(ranks: Ranks, name: str) -> None:
     case = golden.CASES[name]
     spec, state = f"powersgd(rank={case['params']['rank']},min_compression_rate=0)", {"q": case["inputs"]["Q0"]}
-    results = pool.run(work_blocks.compressed, 3, spec, "residual", grads_of(case), 1.0, state)
+    results = ranks.run(work_blocks.compressed, 3, spec, "residual", grads_of(case), 1.0, state)
     compare(results, case["expected"]["loc"])
 
 
 @pytest.mark.parametrize("name", golden.of_scheme("acp_sgd"))
-def test_golden_acpsgd(pool: Pool, name: str) -> None:
+def test_golden_acpsgd(ranks: Ranks, name: str) -> None:
     case = golden.CASES[name]
     spec = f"acpsgd(rank={case['params']['rank']},min_compression_rate=0)"
     state = {"p": case["inputs"]["P0"], "q": case["inputs"]["Q0"]}
-    results = pool.run(work_blocks.compressed, 3, spec, "residual", grads_of(case), 1.0, state)
+    results = ranks.run(work_blocks.compressed, 3, spec, "residual", grads_of(case), 1.0, state)
     compare(results, case["expected"]["steps"])
 
 
 @pytest.mark.parametrize("name", golden.of_scheme("clt_k"))
-def test_golden_cltk(pool: Pool, name: str) -> None:
+def test_golden_cltk(ranks: Ranks, name: str) -> None:
     case = golden.CASES[name]
     params = case["params"]
     memory = "residual" if params["beta"] == 1 else f"low_pass(beta={params['beta']})"
     density = params["k"] / params["n"]
-    results = pool.run(work_blocks.compressed, params["P"], "cltk", memory, grads_of(case), density)
+    results = ranks.run(work_blocks.compressed, params["P"], "cltk", memory, grads_of(case), density)
     for rank, updates in enumerate(results):
         for update, want in zip(updates, case["expected"]["steps"], strict=True):
             assert update.total.tolist() == want["sum"]

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 from collectives import golden, work_reducers
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.micro import partition_of, threshold_scale
@@ -28,13 +28,13 @@ def random_rows(world: int, numel: int, seed: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden_on_real_processes(pool: Pool, name: str) -> None:
+def test_golden_on_real_processes(ranks: Ranks, name: str) -> None:
     case = golden.CASES[name]
     params, expected = case["params"], case["expected"]["steps"]
     world, starts = params["P"], split_starts(params["n"], params["P"])
     spec = f"micro(cap=none,delta0={params['delta0']},force_one={params['force_one']})"
     grads = [step["grad"] for step in expected]
-    for rank, report in enumerate(pool.run(work_reducers.steps, world, spec, grads, params["k"])):
+    for rank, report in enumerate(ranks.run(work_reducers.steps, world, spec, grads, params["k"])):
         for step, wanted in zip(report, expected, strict=True):
             assert [partition_of(r, wanted["t"], world) for r in range(world)] == wanted["partition_of_rank"]
             assert step.indices == wanted["gathered_index_order"]
@@ -65,9 +65,9 @@ def test_golden_threshold_rule() -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_the_result_is_the_dense_sum_at_disjoint_indices_and_no_rank_keeps_anything(pool: Pool, world: int) -> None:
+def test_the_result_is_the_dense_sum_at_disjoint_indices_and_no_rank_keeps_anything(ranks: Ranks, world: int) -> None:
     grads = [random_rows(world, 50, seed) for seed in range(world + 1)]
-    reports = pool.run(work_reducers.steps, world, "micro(delta0=8)", grads, 6)
+    reports = ranks.run(work_reducers.steps, world, "micro(delta0=8)", grads, 6)
     acc = torch.zeros(world, 50)
     for step, rows in enumerate(grads):
         acc += torch.tensor(rows)
@@ -82,11 +82,11 @@ def test_the_result_is_the_dense_sum_at_disjoint_indices_and_no_rank_keeps_anyth
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_every_rank_searches_every_part_in_as_many_steps(pool: Pool, world: int) -> None:
+def test_every_rank_searches_every_part_in_as_many_steps(ranks: Ranks, world: int) -> None:
     # Only the last rank has anything large, so all of it is found when its turn has come for every part.
     numel = 12
     grads = [[[0.0] * numel] * (world - 1) + [[100.0] * numel], *([[[0.0] * numel] * world] * (world - 1))]
-    reports = pool.run(work_reducers.steps, world, "micro(delta0=50,force_one=false)", grads, numel)
+    reports = ranks.run(work_reducers.steps, world, "micro(delta0=50,force_one=false)", grads, numel)
     for report in reports:
         assert sorted(i for step in report for i in step.indices or []) == list(range(numel))
         assert not report[-1].residual.any()
@@ -95,9 +95,9 @@ def test_every_rank_searches_every_part_in_as_many_steps(pool: Pool, world: int)
 
 
 @pytest.mark.parametrize("force_one", [True, False])
-def test_a_part_without_anything_large_sends_one_element_if_forced(pool: Pool, force_one: bool) -> None:
+def test_a_part_without_anything_large_sends_one_element_if_forced(ranks: Ranks, force_one: bool) -> None:
     grads = [[[0.5] * 7] * 3] * 3
-    reports = pool.run(work_reducers.steps, 3, f"micro(delta0=100,force_one={force_one})", grads, 2)
+    reports = ranks.run(work_reducers.steps, 3, f"micro(delta0=100,force_one={force_one})", grads, 2)
     for report in reports:
         # Parts [0, 3), [3, 5), [5, 7); the element rotates with the step, the parts with rank and step.
         wanted = [[0, 3, 5], [4, 6, 1], [5, 2, 3]] if force_one else [[], [], []]
@@ -105,83 +105,85 @@ def test_a_part_without_anything_large_sends_one_element_if_forced(pool: Pool, f
         assert [step.sent for step in report] == [len(at) for at in wanted]
 
 
-def test_more_ranks_than_elements_leave_parts_empty(pool: Pool) -> None:
-    for report in pool.run(work_reducers.steps, 3, "micro", [[[1.0, 2.0]] * 3] * 2, 1):
+def test_more_ranks_than_elements_leave_parts_empty(ranks: Ranks) -> None:
+    for report in ranks.run(work_reducers.steps, 3, "micro", [[[1.0, 2.0]] * 3] * 2, 1):
         assert [sorted(step.indices or []) for step in report] == [[0, 1], [0, 1]]
         assert report[0].total.tolist() == [3.0, 6.0]
 
 
 @pytest.mark.parametrize("world", [1, 3])
-def test_the_first_threshold_is_the_largest_that_sends_what_was_asked_for_unless_given(pool: Pool, world: int) -> None:
+def test_the_first_threshold_is_the_largest_that_sends_what_was_asked_for_unless_given(
+    ranks: Ranks, world: int
+) -> None:
     numel, k = 60, 9
     torch.manual_seed(world)
     rows = torch.randn(world, numel)
     starts = split_starts(numel, world)
     parts = [rows[rank, starts[rank] : starts[rank + 1]].abs() for rank in range(world)]
     lowest = min(float(part.sort(descending=True).values[k // world - 1]) for part in parts)
-    for (report,) in pool.run(work_reducers.steps, world, "micro", [rows.tolist()], k):
+    for (report,) in ranks.run(work_reducers.steps, world, "micro", [rows.tolist()], k):
         found = float(report.state["threshold"])
         assert lowest / (1 + 2**-7) < found <= lowest
         assert report.state["threshold"].dtype == torch.float64
         assert report.sent == k
         assert report.counted == report.described
-    for (report,) in pool.run(work_reducers.steps, world, "micro(delta0=3)", [rows.tolist()], k):
+    for (report,) in ranks.run(work_reducers.steps, world, "micro(delta0=3)", [rows.tolist()], k):
         assert float(report.state["threshold"]) == 3.0
 
 
-def test_a_gradient_of_almost_only_zeros_sends_what_is_not_zero(pool: Pool) -> None:
+def test_a_gradient_of_almost_only_zeros_sends_what_is_not_zero(ranks: Ranks) -> None:
     rows = [[0.0] * 5 + [0.5] + [0.0] * 14, [0.0] * 20]
-    for (report,) in pool.run(work_reducers.steps, 2, "micro(force_one=false)", [rows], 4):
+    for (report,) in ranks.run(work_reducers.steps, 2, "micro(force_one=false)", [rows], 4):
         assert float(report.state["threshold"]) == 0.5
         assert report.indices == [5]
     zeros = [[0.0] * 20] * 2
-    for (report,) in pool.run(work_reducers.steps, 2, "micro(force_one=false)", [zeros], 4):
+    for (report,) in ranks.run(work_reducers.steps, 2, "micro(force_one=false)", [zeros], 4):
         assert float(report.state["threshold"]) == 0.25  # the authors' 1 / (2 sqrt(k)): nothing here tells
         assert report.sent == 0
 
 
-def test_a_rank_with_a_bad_number_stops_the_first_step_of_all(pool: Pool) -> None:
+def test_a_rank_with_a_bad_number_stops_the_first_step_of_all(ranks: Ranks) -> None:
     rows = [[float("nan")] + [1.0] * 19, [1.0] * 20]
-    for (report,) in pool.run(work_reducers.steps, 2, "micro", [rows], 4):
+    for (report,) in ranks.run(work_reducers.steps, 2, "micro", [rows], 4):
         assert torch.isnan(report.total[0])
         assert report.counted == report.described
         assert int(report.state["steps"]) == 0
 
 
 @pytest.mark.parametrize("world", [1, 3])
-def test_the_threshold_follows_the_count_of_all_ranks(pool: Pool, world: int) -> None:
+def test_the_threshold_follows_the_count_of_all_ranks(ranks: Ranks, world: int) -> None:
     grads = [random_rows(world, 300, seed) for seed in range(6)]
-    for report in pool.run(work_reducers.steps, world, "micro(delta0=9)", grads, 30):
+    for report in ranks.run(work_reducers.steps, world, "micro(delta0=9)", grads, 30):
         for before, step in pairwise(report):
             scale = threshold_scale(int(before.state["selected"]), 30)
             assert float(step.state["threshold"]) == float(before.state["threshold"]) * scale
 
 
-def test_a_rank_sends_at_most_its_share_unless_uncapped(pool: Pool) -> None:
+def test_a_rank_sends_at_most_its_share_unless_uncapped(ranks: Ranks) -> None:
     grads = [[[3.0, -3.0] * 10] * 2]
-    for (report,) in pool.run(work_reducers.steps, 2, "micro", grads, 4):
+    for (report,) in ranks.run(work_reducers.steps, 2, "micro", grads, 4):
         assert report.indices == [0, 1, 10, 11]
         assert int(report.state["selected"]) == report.sent == 4
         assert report.counted == report.described
-    for (report,) in pool.run(work_reducers.steps, 2, "micro(cap=none)", grads, 4):
+    for (report,) in ranks.run(work_reducers.steps, 2, "micro(cap=none)", grads, 4):
         assert report.indices == list(range(20))
         assert int(report.state["selected"]) == 20
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_the_density_is_about_the_one_asked_for_from_the_first_step_on(pool: Pool, world: int) -> None:
+def test_the_density_is_about_the_one_asked_for_from_the_first_step_on(ranks: Ranks, world: int) -> None:
     numel, k, steps = 3000, 150, 40
     torch.manual_seed(0)
     # Parts that differ by a factor of 30, as layers do.
     size = torch.cat([torch.full((numel // 3,), 0.03), torch.full((numel // 3,), 0.3), torch.ones(numel // 3)])
     grads = (torch.randn(steps, world, numel) * size).tolist()
-    report = pool.run(work_reducers.steps, world, "micro", grads, k)[0]
+    report = ranks.run(work_reducers.steps, world, "micro", grads, k)[0]
     assert all(0.85 * k < step.sent <= k for step in report)
     assert sum(step.sent for step in report) > 0.9 * k * steps
 
 
-def test_nothing_is_sent_when_nothing_is_asked_for(pool: Pool) -> None:
-    for first, second in pool.run(work_reducers.steps, 2, "micro", [random_rows(2, 20, 5)] * 2, 0):
+def test_nothing_is_sent_when_nothing_is_asked_for(ranks: Ranks) -> None:
+    for first, second in ranks.run(work_reducers.steps, 2, "micro", [random_rows(2, 20, 5)] * 2, 0):
         assert not first.total.any()
         assert not second.total.any()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from collectives import golden, work_ok_topk, work_reducers
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives, ok_topk
 from ssfx.collectives.magnitudes import among, kth_magnitude, passing
@@ -37,13 +37,13 @@ def random_rows(world: int, numel: int, seed: int, zeros: float = 0.1) -> Rows:
 
 @pytest.mark.parametrize("balance", BALANCES)
 @pytest.mark.parametrize("name", CASES)
-def test_golden_on_real_processes(pool: Pool, name: str, balance: str) -> None:
+def test_golden_on_real_processes(ranks: Ranks, name: str, balance: str) -> None:
     case = golden.CASES[name]
     params = case["params"]
     world, expected = params["P"], case["expected"]["steps"]
     options = {key: params[key] for key in ("tau_prime", "tau", "mode")} | {"balance": balance}
     grads = [step["grad"] for step in expected]
-    reports = pool.run(work_ok_topk.watch, world, options, grads, params["k"])
+    reports = ranks.run(work_ok_topk.watch, world, options, grads, params["k"])
     for step, wanted in enumerate(expected):
         bounds: list[int] = wanted["boundaries"]
         region: dict[int, float] = {}
@@ -178,13 +178,13 @@ def test_boundary_proposals_are_sorted_and_inside(count: int, world: int) -> Non
 
 
 @pytest.mark.slow
-def test_balancing_moves_what_one_rank_holds(pool: Pool) -> None:
+def test_balancing_moves_what_one_rank_holds(ranks: Ranks) -> None:
     # All large values lie in one region, which tau keeps where it is after a first step of evenly spread ones.
     even = [[4.0 if i % 2 else 0.25 for i in range(50)] for _ in range(5)]
     crowded = [[100.0 + i if 20 <= i < 29 else 0.0 for i in range(50)] for _ in range(5)]
     outcomes = []
     for balance in BALANCES:
-        reports = pool.run(work_ok_topk.watch, 5, {"balance": balance}, [even, crowded], 25)
+        reports = ranks.run(work_ok_topk.watch, 5, {"balance": balance}, [even, crowded], 25)
         outcomes.append([(report[1].sum, report[1].indices, report[1].residual) for report in reports])
         held = [report[1].balanced for report in reports]
         assert (None in held) == (balance == "never")
@@ -196,11 +196,11 @@ def test_balancing_moves_what_one_rank_holds(pool: Pool) -> None:
 
 @pytest.mark.parametrize("mode", ok_topk.MODES)
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_mass_is_conserved_in_every_mode(pool: Pool, mode: str, world: int) -> None:
+def test_mass_is_conserved_in_every_mode(ranks: Ranks, mode: str, world: int) -> None:
     grads = [random_rows(world, 60, seed) for seed in range(8)]
     spec = f"ok_topk(tau_prime=3,tau=2,mode={mode},balance=always)"
     before = torch.zeros(60)
-    for step, rows in enumerate(zip(*pool.run(work_reducers.steps, world, spec, grads, 6), strict=True)):
+    for step, rows in enumerate(zip(*ranks.run(work_reducers.steps, world, spec, grads, 6), strict=True)):
         put_in = torch.tensor(grads[step]).sum(0) + before
         before = torch.stack([row.residual for row in rows]).sum(0)
         assert torch.equal(put_in, rows[0].total + before)
@@ -212,21 +212,21 @@ def test_mass_is_conserved_in_every_mode(pool: Pool, mode: str, world: int) -> N
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_with_all_elements_kept_it_is_the_dense_sum(pool: Pool, world: int) -> None:
+def test_with_all_elements_kept_it_is_the_dense_sum(ranks: Ranks, world: int) -> None:
     grads = [[[abs(value) + 0.25 for value in row] for row in random_rows(world, 30, seed)] for seed in range(3)]
-    for report in pool.run(work_reducers.steps, world, "ok_topk(tau_prime=1,tau=1)", grads, 30):
+    for report in ranks.run(work_reducers.steps, world, "ok_topk(tau_prime=1,tau=1)", grads, 30):
         for step, rows in zip(report, grads, strict=True):
             assert torch.equal(step.total, torch.tensor(rows).sum(0))
             assert not step.residual.any()
 
 
-def test_canonical_thresholds_stay_between_evaluations(pool: Pool) -> None:
+def test_canonical_thresholds_stay_between_evaluations(ranks: Ranks) -> None:
     # Forty large elements that grow slowly, so that counts stay at k without an evaluation.
     grads = [
         [[*(100.0 + 7 * step + (13 * i + 5 * rank) % 40 for i in range(40)), *[0.25] * 360] for rank in range(3)]
         for step in range(7)
     ]
-    for report in pool.run(work_reducers.steps, 3, "ok_topk(tau_prime=3,tau=6)", grads, 40):
+    for report in ranks.run(work_reducers.steps, 3, "ok_topk(tau_prime=3,tau=6)", grads, 40):
         local = [float(step.state["threshold_local"]) for step in report]
         total = [float(step.state["threshold_global"]) for step in report]
         assert not any(int(step.state["stale"]) for step in report)
@@ -237,12 +237,12 @@ def test_canonical_thresholds_stay_between_evaluations(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("mode", ["canonical", "authors_vgg"])
-def test_stale_thresholds_are_evaluated_in_the_next_step(pool: Pool, mode: str) -> None:
+def test_stale_thresholds_are_evaluated_in_the_next_step(ranks: Ranks, mode: str) -> None:
     usual = random_rows(2, 50, seed=1, zeros=0)
     nothing: Rows = [[0.0] * 50] * 2
     large = [[100 * value for value in row] for row in random_rows(2, 50, seed=2, zeros=0)]
     grads = [large, nothing, usual, large, usual]
-    reports = pool.run(work_reducers.steps, 2, f"ok_topk(mode={mode})", grads, 3)
+    reports = ranks.run(work_reducers.steps, 2, f"ok_topk(mode={mode})", grads, 3)
     for report in reports:
         for step in report[1:]:
             found, evaluated = len(step.indices or []), step.state["stale"]
@@ -255,27 +255,27 @@ def test_stale_thresholds_are_evaluated_in_the_next_step(pool: Pool, mode: str) 
         assert first[i] == min(reports[0][i].total[reports[0][i].indices].abs().tolist())
 
 
-def test_equal_magnitudes_everywhere_are_capped_at_twice_k(pool: Pool) -> None:
+def test_equal_magnitudes_everywhere_are_capped_at_twice_k(ranks: Ranks) -> None:
     grads: list[Rows] = [[[2.0, -2.0] * 10] * 3] * 2
-    for first, second in pool.run(work_reducers.steps, 3, "ok_topk", grads, 4):
+    for first, second in ranks.run(work_reducers.steps, 3, "ok_topk", grads, 4):
         assert (first.sent, second.sent) == (8, 8)
         assert first.indices == list(range(8))
         assert first.total[:8].tolist() == [6.0, -6.0] * 4
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_a_bad_rank_is_seen_by_all_while_boundaries_are_exchanged(pool: Pool, world: int) -> None:
+def test_a_bad_rank_is_seen_by_all_while_boundaries_are_exchanged(ranks: Ranks, world: int) -> None:
     grads = [random_rows(world, 12, seed=3)]
     grads[0][-1][5] = math.nan
-    for (report,) in pool.run(work_reducers.steps, world, "ok_topk", grads, 3):
+    for (report,) in ranks.run(work_reducers.steps, world, "ok_topk", grads, 3):
         assert bool(torch.isnan(report.total).any())
         assert report.counted == report.described
 
 
 @pytest.mark.parametrize("kept", [0, 30])
-def test_nothing_and_everything_can_be_asked_for(pool: Pool, kept: int) -> None:
+def test_nothing_and_everything_can_be_asked_for(ranks: Ranks, kept: int) -> None:
     grads = [random_rows(3, 20, seed=4)]
-    for (report,) in pool.run(work_reducers.steps, 3, "ok_topk", grads, kept):
+    for (report,) in ranks.run(work_reducers.steps, 3, "ok_topk", grads, kept):
         assert bool(report.total.any()) == (kept > 0)
 
 
@@ -310,10 +310,10 @@ def test_bad_options_are_refused(options: str, message: str) -> None:
         collectives.build(f"ok_topk({options})")
 
 
-def test_options_reach_the_state(pool: Pool) -> None:
+def test_options_reach_the_state(ranks: Ranks) -> None:
     grads: list[Any] = [random_rows(2, 40, seed) for seed in range(5)]
     often, seldom = (
-        pool.run(work_reducers.steps, 2, f"ok_topk(tau={tau},tau_prime=2)", grads, 8)[0] for tau in (1, 100)
+        ranks.run(work_reducers.steps, 2, f"ok_topk(tau={tau},tau_prime=2)", grads, 8)[0] for tau in (1, 100)
     )
     bounds = [[step.state["boundaries"].tolist() for step in report] for report in (often, seldom)]
     assert len({tuple(cut) for cut in bounds[0]}) > 1

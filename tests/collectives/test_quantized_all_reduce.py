@@ -8,7 +8,7 @@ import pytest
 import torch
 from collectives import work_reducers, work_sums
 from runtime import work
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives
 from ssfx.compressors import build
@@ -33,12 +33,12 @@ def gradients(world: int, numel: int, steps: int, seed: int) -> list[list[list[f
 @pytest.mark.parametrize(("world", "size"), [(1, 1), (2, 1), (3, 1), (5, 1), (4, 2), (6, 3), (2, 2)])
 @pytest.mark.parametrize("compressor", SPECS)
 def test_every_rank_has_the_sum_within_two_roundings_and_keeps_the_rest(
-    pool: Pool, compressor: str, world: int, size: int
+    ranks: Ranks, compressor: str, world: int, size: int
 ) -> None:
     spec = f"quantized_all_reduce(ranks_per_node={size})"
     for numel in (1, 7, 64, 1500):  # fewer elements than ranks, fewer than a block, several blocks
         grads = gradients(world, numel, 3, seed=numel)
-        reports = pool.run(work_reducers.steps, world, spec, grads, numel, None, None, compressor)
+        reports = ranks.run(work_reducers.steps, world, spec, grads, numel, None, None, compressor)
         kept_back = torch.zeros(world, numel)
         for step, rows in enumerate(zip(*reports, strict=True)):
             brought = kept_back + torch.tensor(grads[step])
@@ -53,10 +53,10 @@ def test_every_rank_has_the_sum_within_two_roundings_and_keeps_the_rest(
             torch.testing.assert_close(rows[0].total + kept_back.sum(0), exact, rtol=0, atol=1e-5)
 
 
-def test_what_was_left_out_is_sent_later(pool: Pool) -> None:
+def test_what_was_left_out_is_sent_later(ranks: Ranks) -> None:
     """With gradients that do not change, the error of the mean is what is kept back at the end, over the steps."""
     grads = [gradients(2, 40, 1, seed=3)[0]] * 100
-    reports = pool.run(work_reducers.steps, 2, "quantized_all_reduce", grads, 40)
+    reports = ranks.run(work_reducers.steps, 2, "quantized_all_reduce", grads, 40)
     exact = torch.tensor(grads[0]).sum(0)
     totals = torch.stack([report.total for report in reports[0]])
     assert float((totals[0] - exact).abs().max()) > 1e-3
@@ -124,10 +124,10 @@ def test_bytes_do_not_grow_with_the_world() -> None:
 
 @pytest.mark.parametrize("memory", ["none", "residual"])
 @pytest.mark.parametrize("compressor", ["qsgd(norm=max)", "fp8"])
-def test_a_scheme_sends_what_is_planned_and_comes_close(pool: Pool, compressor: str, memory: str) -> None:
+def test_a_scheme_sends_what_is_planned_and_comes_close(ranks: Ranks, compressor: str, memory: str) -> None:
     options = {"scheme": "ddp_quantized", "compressor": compressor, "memory": memory}
-    assert max(pool.run(work.density_one_equals_ddp, 3, "mlp", options)) < 0.02
-    for planned, reported, _ in pool.run(work.bytes_on_the_wire, 3, options):
+    assert max(ranks.run(work.density_one_equals_ddp, 3, "mlp", options)) < 0.02
+    for planned, reported, _ in ranks.run(work.bytes_on_the_wire, 3, options):
         assert planned == reported
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from collectives import golden, work_reducers
 from collectives.work_reducers import Step
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Reducer, collectives
 
@@ -28,11 +28,11 @@ def gradients(world: int, numel: int, steps: int, seed: int) -> list[list[list[f
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", sorted(set(REDUCERS) - LOSSY))
-def test_mass_is_conserved_exactly_on_any_size(pool: Pool, name: str, world: int) -> None:
+def test_mass_is_conserved_exactly_on_any_size(ranks: Ranks, name: str, world: int) -> None:
     for numel in sorted({1, world, 12, 1000}):
         for kept in sorted({1, max(1, numel // 10), numel}):
             grads = gradients(world, numel, 3, seed=numel + kept)
-            reports = pool.run(work_reducers.steps, world, name, grads, kept)
+            reports = ranks.run(work_reducers.steps, world, name, grads, kept)
             before = torch.zeros(numel)
             for step, rows in enumerate(zip(*reports, strict=True)):
                 put_in = torch.tensor(grads[step]).sum(0) + before
@@ -52,21 +52,21 @@ def agree(rows: tuple[Step, ...]) -> None:
 @pytest.mark.parametrize("world", WORLDS[1:])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("name", REDUCERS)
-def test_one_bad_rank_is_seen_by_all(pool: Pool, name: str, bad: float, world: int) -> None:
+def test_one_bad_rank_is_seen_by_all(ranks: Ranks, name: str, bad: float, world: int) -> None:
     for culprit in {0, world - 1}:
         grads = gradients(world, 40, 2, seed=1)
         grads[1][culprit][7] = bad
-        for first, second in pool.run(work_reducers.steps, world, name, grads, 4):
+        for first, second in ranks.run(work_reducers.steps, world, name, grads, 4):
             assert bool(torch.isfinite(first.total).all())
             assert bool(torch.isnan(second.total).any())
 
 
 @pytest.mark.parametrize("name", REDUCERS)
-def test_zeros_everywhere_and_on_one_rank_are_no_trouble(pool: Pool, name: str) -> None:
+def test_zeros_everywhere_and_on_one_rank_are_no_trouble(ranks: Ranks, name: str) -> None:
     grads = gradients(3, 20, 2, seed=2)
     grads[0] = [[0.0] * 20] * 3
     grads[1][0] = [0.0] * 20
-    for first, second in pool.run(work_reducers.steps, 3, name, grads, 3):
+    for first, second in ranks.run(work_reducers.steps, 3, name, grads, 3):
         assert not first.total.any()
         assert second.counted == second.described
 
@@ -84,11 +84,11 @@ def test_phases_name_primitives_and_grow_with_the_load(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", golden.of_scheme("index_union_allreduce"))
-def test_golden_union_all_reduce(pool: Pool, case: str) -> None:
+def test_golden_union_all_reduce(ranks: Ranks, case: str) -> None:
     params, expected = golden.CASES[case]["params"], golden.CASES[case]["expected"]
     acc = golden.CASES[case]["inputs"]["acc"]
     for rank, (report,) in enumerate(
-        pool.run(work_reducers.steps, params["P"], "union_all_reduce", [acc], params["k"])
+        ranks.run(work_reducers.steps, params["P"], "union_all_reduce", [acc], params["k"])
     ):
         assert report.indices == expected["union"]
         assert report.total.tolist() == expected["sum"]

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from collectives import golden, work_blocks
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.primitives import split_starts
@@ -24,7 +24,7 @@ def table(rows: int, width: int, share: float, seed: int) -> tuple[list[float], 
     return [value for row in values for value in row], touched
 
 
-def test_golden(pool: Pool) -> None:
+def test_golden(ranks: Ranks) -> None:
     case = golden.CASES["parallax_P3"]
     p, rows, dim = (case["params"][key] for key in ("P", "num_rows", "dim"))
     expected = case["expected"]
@@ -36,7 +36,7 @@ def test_golden(pool: Pool) -> None:
     numbers = [sorted(map(int, table)) for table in case["inputs"]["rows"]]
     row_bytes, longest = 4 + 4 * dim, max(map(len, expected["owned_result_rows"]))
     collective = collectives.build(f"row_sparse(width={dim})")
-    results = pool.run(
+    results = ranks.run(
         work_blocks.summed, p, f"row_sparse(width={dim})", [flat(rows) for rows in case["inputs"]["rows"]]
     )
     for rank, (total, counted, _) in enumerate(results):
@@ -49,31 +49,31 @@ def test_golden(pool: Pool) -> None:
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize(("rows", "width"), [(1, 1), (2, 5), (7, 3), (40, 4)])
-def test_the_sum_is_the_dense_one_and_traffic_as_described(pool: Pool, world: int, rows: int, width: int) -> None:
+def test_the_sum_is_the_dense_one_and_traffic_as_described(ranks: Ranks, world: int, rows: int, width: int) -> None:
     spec = f"row_sparse(width={width})"
     for share in (0.0, 0.2, 1.0):
         made = [table(rows, width, share, seed=10 * rows + rank) for rank in range(world)]
         values, numbers = [values for values, _ in made], [touched for _, touched in made]
-        for rank, (total, counted, in_place) in enumerate(pool.run(work_blocks.summed, world, spec, values)):
+        for rank, (total, counted, in_place) in enumerate(ranks.run(work_blocks.summed, world, spec, values)):
             assert in_place
             assert torch.equal(total, torch.tensor(values).sum(0))
             assert counted == collectives.build(spec).sent(numbers, rows * width, 4, rank), (share, rank)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-def test_any_floating_dtype(pool: Pool, dtype: str) -> None:
+def test_any_floating_dtype(ranks: Ranks, dtype: str) -> None:
     made = [table(11, 3, 0.4, seed=rank) for rank in range(3)]
     values, numbers = [values for values, _ in made], [touched for _, touched in made]
     item_bytes = getattr(torch, dtype).itemsize
-    for rank, (total, counted, _) in enumerate(pool.run(work_blocks.summed, 3, "row_sparse(width=3)", values, dtype)):
+    for rank, (total, counted, _) in enumerate(ranks.run(work_blocks.summed, 3, "row_sparse(width=3)", values, dtype)):
         assert total.dtype == getattr(torch, dtype)
         assert torch.equal(total.double(), torch.tensor(values).sum(0).double())
         assert counted == collectives.build("row_sparse(width=3)").sent(numbers, 33, item_bytes, rank)
 
 
-def test_a_row_of_zeros_on_one_rank_is_no_less_exact_when_others_cancel(pool: Pool) -> None:
+def test_a_row_of_zeros_on_one_rank_is_no_less_exact_when_others_cancel(ranks: Ranks) -> None:
     values = [[1.5, 0.0, 0.0, 0.0], [-1.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 2.0]]
-    for total, _, _ in pool.run(work_blocks.summed, 3, "row_sparse(width=2)", values):
+    for total, _, _ in ranks.run(work_blocks.summed, 3, "row_sparse(width=2)", values):
         assert total.tolist() == [0.0, 0.0, 0.0, 2.0]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from collectives import golden, work_blocks
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.sketch_hash import HashRow, draw, estimate, insert
@@ -55,13 +55,13 @@ def test_golden_hash_functions_and_sketches(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden_exchange(pool: Pool, name: str) -> None:
+def test_golden_exchange(ranks: Ranks, name: str) -> None:
     case = golden.CASES[name]
     params, expected, acc = case["params"], case["expected"], case["inputs"]["acc"]
     width = params["block_width"]
     acc = [[float(value) for value in row] for row in acc]
     kept = params["K"] * width
-    results = pool.run(work_blocks.sketched, params["P"], spec_of(case), acc, kept, hashes_of(case))
+    results = ranks.run(work_blocks.sketched, params["P"], spec_of(case), acc, kept, hashes_of(case))
     union = [i for i in range(params["n"]) if expected["bitmap_union"][i // width]]
     for rank, (total, indices, residual) in enumerate(results):
         assert total.tolist() == expected["estimate_sum"]
@@ -133,7 +133,7 @@ def largest_blocks(row: list[float], block: int, count: int) -> list[int]:
 @pytest.mark.parametrize("world", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("numel", [1, 7, 64, 150])
 def test_ranks_keep_all_but_their_largest_blocks_and_agree_on_the_sketch_of_the_rest(
-    pool: Pool, world: int, numel: int
+    ranks: Ranks, world: int, numel: int
 ) -> None:
     block, kept = 4, 10  # three blocks, the last one short
     rows = [quarters(numel, seed=rank) for rank in range(world)]
@@ -141,7 +141,7 @@ def test_ranks_keep_all_but_their_largest_blocks_and_agree_on_the_sketch_of_the_
     acc = [row.tolist() for row in rows]
     spec = f"s2_sketch(block={block},rows=3,ratio=1.0)"
     sent, union = torch.zeros(numel), set()
-    results = pool.run(work_blocks.sketched, world, spec, acc, kept, None, 5)
+    results = ranks.run(work_blocks.sketched, world, spec, acc, kept, None, 5)
     for rank, (_, _, residual) in enumerate(results):
         chosen = largest_blocks(acc[rank], block, 3)
         mine = torch.tensor([i // block in chosen for i in range(numel)])
@@ -158,10 +158,10 @@ def test_ranks_keep_all_but_their_largest_blocks_and_agree_on_the_sketch_of_the_
         assert torch.equal(total, expected)
 
 
-def test_every_step_has_hash_functions_of_its_own(pool: Pool) -> None:
+def test_every_step_has_hash_functions_of_its_own(ranks: Ranks) -> None:
     acc = [quarters(64, seed=rank).tolist() for rank in range(2)]
     spec = "s2_sketch(block=4,ratio=0.25)"
-    first, again, later = (pool.run(work_blocks.sketched, 2, spec, acc, 32, None, step)[0][0] for step in (0, 0, 1))
+    first, again, later = (ranks.run(work_blocks.sketched, 2, spec, acc, 32, None, step)[0][0] for step in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
 

@@ -11,7 +11,8 @@ from collectives import golden, work_reducers, work_sparcml
 from collectives.test_reducers import agree, gradients
 from plan.instances import affine_costs, instance_a
 from runtime import work as runtime_work
-from runtime.pool import Pool
+from runtime.pool import Pools
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.collectives.sparcml import Stream, concatenated, even_starts
@@ -28,7 +29,7 @@ def cases(scheme: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", cases("sparcml_recursive_doubling"))
-def test_golden_recursive_doubling(pool: Pool, name: str) -> None:
+def test_golden_recursive_doubling(pool: Pools, name: str) -> None:
     params, expected = golden.CASES[name]["params"], golden.CASES[name]["expected"]
     world = params["P"]
     core = 1 << (world.bit_length() - 1)
@@ -51,7 +52,7 @@ def test_golden_recursive_doubling(pool: Pool, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", cases("sparcml_dsar"))
-def test_golden_dense_split(pool: Pool, name: str) -> None:
+def test_golden_dense_split(pool: Pools, name: str) -> None:
     params, expected = golden.CASES[name]["params"], golden.CASES[name]["expected"]
     world, numel = params["P"], params["n"]
     starts = even_starts(numel, world)
@@ -70,11 +71,11 @@ def test_golden_dense_split(pool: Pool, name: str) -> None:
 
 @pytest.mark.parametrize("world", [1, 2, 3, *(pytest.param(p, marks=pytest.mark.slow) for p in (4, 5, 6))])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_sum_is_exact_and_nothing_else_is_kept(pool: Pool, world: int, name: str) -> None:
+def test_the_sum_is_exact_and_nothing_else_is_kept(ranks: Ranks, world: int, name: str) -> None:
     for numel in (1, 2, 5, 12, 1000):
         for kept in sorted({1, max(1, numel // 10), max(1, numel // 2), numel}):
             grads = gradients(world, numel, 1, seed=numel + kept)
-            rows = [steps[0] for steps in pool.run(work_reducers.steps, world, name, grads, kept)]
+            rows = [steps[0] for steps in ranks.run(work_reducers.steps, world, name, grads, kept)]
             put_in = torch.tensor(grads[0]).sum(0) - torch.stack([row.residual for row in rows]).sum(0)
             assert torch.equal(rows[0].total, put_in), (numel, kept)
             agree(tuple(rows))
@@ -82,7 +83,7 @@ def test_the_sum_is_exact_and_nothing_else_is_kept(pool: Pool, world: int, name:
 
 @pytest.mark.parametrize("world", [2, 3, *(pytest.param(p, marks=pytest.mark.slow) for p in (4, 5, 6))])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_counts_that_travel_apart_change_messages_only(pool: Pool, world: int, name: str) -> None:
+def test_counts_that_travel_apart_change_messages_only(pool: Pools, world: int, name: str) -> None:
     grads = gradients(world, 300, 2, seed=5)
     grads[1][world - 1][3] = float("nan")
     whole = pool.run(work_reducers.steps, world, name, grads, 20)
@@ -99,22 +100,22 @@ def test_counts_that_travel_apart_change_messages_only(pool: Pool, world: int, n
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_the_plan_is_what_selections_without_overlap_send(pool: Pool, world: int, name: str) -> None:
-    for step in apart(pool, world, name):
+def test_the_plan_is_what_selections_without_overlap_send(ranks: Ranks, world: int, name: str) -> None:
+    for step in apart(ranks, world, name):
         assert step.counted == collectives.build(name).traffic(Load(400, 160, 20, world))
 
 
 @pytest.mark.parametrize("name", ["sparcml_rd", "sparcml_split"])
 @pytest.mark.parametrize("world", [3, pytest.param(6, marks=pytest.mark.slow)])
-def test_the_plan_of_any_number_of_ranks_is_that_of_the_busiest(pool: Pool, world: int, name: str) -> None:
-    counted = [step.counted for step in apart(pool, world, name)]
+def test_the_plan_of_any_number_of_ranks_is_that_of_the_busiest(ranks: Ranks, world: int, name: str) -> None:
+    counted = [step.counted for step in apart(ranks, world, name)]
     assert max(counted, key=lambda used: used.sent_bytes) == collectives.build(name).traffic(Load(400, 160, 20, world))
 
 
-def apart(pool: Pool, world: int, name: str) -> list[work_reducers.Step]:
+def apart(ranks: Ranks, world: int, name: str) -> list[work_reducers.Step]:
     """Return one step in which every rank selects 20 of 400 elements, evenly spread and no two ranks the same."""
     acc = [[float(i % 20 == rank) for i in range(400)] for rank in range(world)]
-    return [step for (step,) in pool.run(work_reducers.steps, world, name, [acc], 20)]
+    return [step for (step,) in ranks.run(work_reducers.steps, world, name, [acc], 20)]
 
 
 @pytest.mark.parametrize("name", ["sparcml_rd", "sparcml_split"])
@@ -183,11 +184,11 @@ def test_bad_streams_are_a_header_and_spoil_every_sum() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["rd", "split", "dsar"])
-def test_training_is_that_of_gathered_top_k(pool: Pool, algorithm: str) -> None:
+def test_training_is_that_of_gathered_top_k(ranks: Ranks, algorithm: str) -> None:
     gathered = {"scheme": "topk", "density": 0.02}
     summed = {"scheme": "sparcml", "density": 0.02, "algorithm": algorithm}
-    for expected in pool.run(runtime_work.rank_without_gradients, 2, gathered)[:1]:
-        for weights in pool.run(runtime_work.rank_without_gradients, 2, summed):
+    for expected in ranks.run(runtime_work.rank_without_gradients, 2, gathered)[:1]:
+        for weights in ranks.run(runtime_work.rank_without_gradients, 2, summed):
             assert all(torch.equal(weights[name], value) for name, value in expected.items())
 
 

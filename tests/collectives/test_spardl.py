@@ -10,7 +10,8 @@ from collectives import golden, work_reducers, work_spardl
 from collectives.test_reducers import agree, gradients
 from collectives.work_spardl import Listed
 from plan.instances import affine_costs, instance_a
-from runtime.pool import Pool
+from runtime.pool import Pools
+from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives
 from ssfx.collectives.bruck import gather_rounds
@@ -32,7 +33,7 @@ def positions(block: dict[str, float]) -> Listed:
 
 
 @pytest.mark.parametrize("name", cases("spardl"))
-def test_golden_cases_message_by_message(pool: Pool, name: str) -> None:
+def test_golden_cases_message_by_message(pool: Pools, name: str) -> None:
     case = golden.CASES[name]
     params, shares = case["params"], case["params"]["h_per_rank"]
     world, size, teams = params["P"], params["team_size_Q"], params["num_teams_d"]
@@ -137,12 +138,12 @@ def test_a_share_stays_within_its_bounds_and_turns_back_at_once() -> None:
         pytest.param(5, "teams=5", marks=pytest.mark.slow),
     ],
 )
-def test_teams_conserve_mass_and_agree(pool: Pool, world: int, spec: str) -> None:
+def test_teams_conserve_mass_and_agree(ranks: Ranks, world: int, spec: str) -> None:
     powers_of_two = spec.startswith(("teams=2", "teams=4"))  # a third or fifth of what was dropped is rounded
     for numel in (1, 3, 12, 1000):
         for kept in sorted({1, max(1, numel // 10), numel}):
             grads = gradients(world, numel, 4, seed=numel + kept)
-            reports = pool.run(work_reducers.steps, world, f"spar_reduce_scatter({spec})", grads, kept)
+            reports = ranks.run(work_reducers.steps, world, f"spar_reduce_scatter({spec})", grads, kept)
             before = torch.zeros(numel)
             for step, rows in enumerate(zip(*reports, strict=True)):
                 put_in = torch.tensor(grads[step]).sum(0) + before
@@ -160,35 +161,35 @@ def test_teams_conserve_mass_and_agree(pool: Pool, world: int, spec: str) -> Non
     ("world", "spec"),
     [(2, "teams=2"), (3, "teams=3"), pytest.param(6, "teams=2,sag=bruck", marks=pytest.mark.slow)],
 )
-def test_teams_hear_of_a_bad_rank_without_another_message(pool: Pool, world: int, spec: str) -> None:
+def test_teams_hear_of_a_bad_rank_without_another_message(ranks: Ranks, world: int, spec: str) -> None:
     for culprit in range(world):
         grads = gradients(world, 40, 2, seed=1)
         grads[1][culprit][7] = float("nan")
-        for first, second in pool.run(work_reducers.steps, world, f"spar_reduce_scatter({spec})", grads, 6):
+        for first, second in ranks.run(work_reducers.steps, world, f"spar_reduce_scatter({spec})", grads, 6):
             assert bool(torch.isfinite(first.total).all())
             assert bool(torch.isnan(second.total).any())
             assert second.counted == second.described
             assert second.counted.messages <= first.counted.messages
 
 
-def test_fewer_entries_than_ranks_still_send_one_a_block(pool: Pool) -> None:
+def test_fewer_entries_than_ranks_still_send_one_a_block(ranks: Ranks) -> None:
     grads = [[[4.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 1.0], [0.0] * 8 + [1.0], [0.0] * 9]]
-    for (report,) in pool.run(work_reducers.steps, 3, "spar_reduce_scatter", grads, 1):
+    for (report,) in ranks.run(work_reducers.steps, 3, "spar_reduce_scatter", grads, 1):
         assert report.indices == [0, 4, 8]
         assert report.total[[0, 4, 8]].tolist() == [4.0, 2.0, 2.0]
 
 
-def test_nothing_to_keep_sends_headers_and_leaves_everything(pool: Pool) -> None:
+def test_nothing_to_keep_sends_headers_and_leaves_everything(ranks: Ranks) -> None:
     grads = gradients(3, 9, 1, seed=3)
-    for rank, (report,) in enumerate(pool.run(work_reducers.steps, 3, "spar_reduce_scatter", grads, 0)):
+    for rank, (report,) in enumerate(ranks.run(work_reducers.steps, 3, "spar_reduce_scatter", grads, 0)):
         assert report.indices == []
         assert report.residual.tolist() == grads[0][rank]
         assert report.counted.sent_bytes == 4 * 4
 
 
-def test_values_that_cancel_stay_where_they_were(pool: Pool) -> None:
+def test_values_that_cancel_stay_where_they_were(ranks: Ranks) -> None:
     grads = [[[5.0, 0.0, 1.0, 0.0], [-5.0, 0.0, 0.0, 2.0]]]
-    for rank, (report,) in enumerate(pool.run(work_reducers.steps, 2, "spar_reduce_scatter", grads, 2)):
+    for rank, (report,) in enumerate(ranks.run(work_reducers.steps, 2, "spar_reduce_scatter", grads, 2)):
         assert report.indices == [3]
         assert report.residual.tolist() == [*grads[0][rank][:3], 0.0]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from runtime.ranks import comm_of
 
 from ssfx.collectives import collectives
-from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.memories import memories
 
@@ -15,14 +15,14 @@ from ssfx.compressors.memories import memories
 def reduced(group: Any, rank: int, world: int, data: list[list[float]], dtype: str) -> torch.Tensor:
     """Return what all_reduce leaves in this rank's row of `data`."""
     message = torch.tensor(data[rank], dtype=getattr(torch, dtype))
-    result = collectives.build("all_reduce").start(message, TorchComm(group)).wait()
+    result = collectives.build("all_reduce").start(message, comm_of(group)).wait()
     assert result is message, "the sum is left in place"
     return result
 
 
 def gathered(group: Any, rank: int, world: int, name: str, rows: list[list[int]]) -> tuple[torch.Tensor, int]:
     """Return the rows that the gather `name` gives for byte messages, and the bytes that this rank contributed."""
-    comm = TorchComm(group)
+    comm = comm_of(group)
     result = collectives.build(name).start(torch.tensor(rows[rank], dtype=torch.uint8), comm).wait()
     return result, comm.contributed_bytes
 
@@ -44,7 +44,7 @@ def sparse_gather(
         topk.compress(new["residual"], payload, ctx)
         residual.sent(topk, payload, new, ctx)
     total = torch.zeros_like(gradient)
-    for row, count in zip(collectives.build(name).start(message, TorchComm(group)).wait(), counts, strict=True):
+    for row, count in zip(collectives.build(name).start(message, comm_of(group)).wait(), counts, strict=True):
         topk.decompress_add(_payload(row[: 8 * count].clone(), count), total, ctx)
     return total, new["residual"], payload.indices.tolist()
 

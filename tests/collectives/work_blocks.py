@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from runtime.ranks import comm_of
 
 from ssfx.collectives import Reduction, Traffic, collectives
 from ssfx.collectives.s2_sketch import S2Sketch
 from ssfx.collectives.sketch_hash import HashRow
-from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.memories import memories
 
@@ -23,7 +23,7 @@ def sketched(
     """Return the estimate, the elements it is about, and what this rank keeps, with given or drawn hash functions."""
     reducer = collectives.build(spec)
     assert isinstance(reducer, S2Sketch)
-    work, comm = Reduction(torch.tensor(acc[rank]), kept, step), TorchComm(group)
+    work, comm = Reduction(torch.tensor(acc[rank]), kept, step), comm_of(group)
     reduced = reducer.reduce(work, comm) if hashes is None else reducer.reduce_with(hashes, work, comm)
     assert reduced.traffic == comm.sent
     assert reduced.indices is not None
@@ -36,7 +36,7 @@ def summed(
     group: Any, rank: int, world: int, spec: str, rows: Rows, dtype: str = "float32"
 ) -> tuple[torch.Tensor, Traffic, bool]:
     """Return what collective `spec` makes of this rank's row, what was counted on the way, whether it was in place."""
-    message, comm = torch.tensor(rows[rank], dtype=getattr(torch, dtype)), TorchComm(group)
+    message, comm = torch.tensor(rows[rank], dtype=getattr(torch, dtype)), comm_of(group)
     result = collectives.build(spec).start(message, comm).wait()
     return message, comm.sent, result is message
 
@@ -63,7 +63,7 @@ def compressed(
 
     `state` replaces the compressor's initial one.
     """
-    comm, given = TorchComm(group), state or {}
+    comm, given = comm_of(group), state or {}
     compressor, memory, reduce = build(spec), memories.build(memory_spec), collectives.build("all_reduce")
     shape = tuple(torch.tensor(grads[0][comm.rank]).shape)
     numel = torch.Size(shape).numel()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from runtime.ranks import comm_of
 
 from ssfx.collectives import Traffic, collectives
 from ssfx.collectives.hierarchical import gather_parts, sum_of_part
-from ssfx.collectives.torch_comm import TorchComm
 
 
 def summed(group: Any, rank: int, world: int, spec: str, data: list[Any], dtype: str) -> tuple[torch.Tensor, Traffic]:
     """Return what the collective leaves in this rank's row of `data`, and what Comm counted."""
-    comm, message = TorchComm(group), torch.tensor(data[rank], dtype=getattr(torch, dtype))
+    comm, message = comm_of(group), torch.tensor(data[rank], dtype=getattr(torch, dtype))
     result = collectives.build(spec).start(message, comm).wait()
     assert result is message, "the sum is left in place"
     return result, comm.sent
@@ -21,7 +21,7 @@ def summed(group: Any, rank: int, world: int, spec: str, data: list[Any], dtype:
 
 def by_phase(group: Any, rank: int, world: int, size: int, data: list[Any]) -> tuple[list[float], list[float], int]:
     """Return the shard after the node's reduce-scatter and after the sum across nodes; bytes that left the node."""
-    comm, message = TorchComm(group), torch.tensor(data[rank])
+    comm, message = comm_of(group), torch.tensor(data[rank])
     first = rank // size * size
     inside, across = range(first, first + size), range(rank % size, world, size)
     shard = sum_of_part(comm, inside, message)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from runtime.ranks import comm_of
 
 from ssfx.collectives import Reduction, Traffic
 from ssfx.collectives.comm import Comm
 from ssfx.collectives.ok_topk import Entries, OkTopk, OkTopkOptions
 from ssfx.collectives.reducer import State
-from ssfx.collectives.torch_comm import TorchComm
 
 
 @dataclass
@@ -59,7 +59,7 @@ def watch(
     group: Any, rank: int, world: int, options: dict[str, Any], grads: list[list[list[float]]], kept: int
 ) -> list[Seen]:
     """Feed grads[step][rank] through Ok-Topk with plain error feedback."""
-    reducer, comm = Watched(OkTopkOptions(**options)), TorchComm(group)
+    reducer, comm = Watched(OkTopkOptions(**options)), comm_of(group)
     numel = len(grads[0][0])
     state: State = reducer.initial_state(numel, world)
     vector, reports = torch.zeros(numel), []

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from runtime.ranks import comm_of
 
 from ssfx.collectives import Reducer, Reduction, Traffic, collectives
-from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors import build
 from ssfx.compressors.magnitude import top_k
 
@@ -42,7 +42,7 @@ def steps(
     Reducers that do not select get the `kept` largest elements of the accumulated gradient (fewer if it has fewer),
     and those that quantise a `compressor`.
     """
-    reducer, comm = collectives.build(spec), TorchComm(group)
+    reducer, comm = collectives.build(spec), comm_of(group)
     assert isinstance(reducer, Reducer)
     numel = len(grads[0][0])
     own = reducer.initial_state(numel, world)

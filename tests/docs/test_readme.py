@@ -21,17 +21,20 @@ from ssfx.perf_model.roofline import analytic_profile
 AGAIN = "run `make docs` and commit what it changed"
 
 
+@pytest.mark.pages
 def test_the_readme_blocks_are_what_the_reference_rows_give():
     readme = (ROOT / "README.md").read_text()
     assert docs.updated(readme, docs.reference_rows()) == readme, AGAIN
 
 
+@pytest.mark.pages
 def test_the_blocks_of_other_pages_are_what_registries_and_records_give():
     for path, blocks in docs.blocks_of_pages().items():
         page = path.read_text()
         assert docs.with_blocks(page, blocks) == page, f"{path.name}: {AGAIN}"
 
 
+@pytest.mark.pages
 def test_the_validation_page_holds_the_scores_that_the_command_prints():
     page = docs.VALIDATION.read_text()
     lines = {line.split(" | ")[0].strip("| *"): line for line in page.splitlines() if line.startswith("| ")}

@@ -25,10 +25,12 @@ def page():
     return reproduction_page(docs.reference_rows())
 
 
+@pytest.mark.pages
 def test_the_page_is_what_the_reference_rows_give(page):
     assert docs.REPRODUCTION.read_text() == page, "run `make docs` and commit"
 
 
+@pytest.mark.pages
 def test_every_figure_has_a_section_with_its_command_picture_and_finding(page, tmp_path):
     rows = docs.reference_rows()
     for figure in discover().values():
@@ -44,6 +46,7 @@ def test_every_figure_has_a_section_with_its_command_picture_and_finding(page, t
             assert {row.origin.hardware for row in chosen if row.origin.hardware not in text} == set()
 
 
+@pytest.mark.pages
 def test_every_claim_of_every_paper_has_a_line_with_its_verdict_and_reason(page):
     lines = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in page.splitlines() if line.startswith("|")]
     first = {line[0].strip("`"): line for line in lines if line[0].startswith("`")}

@@ -48,6 +48,7 @@ def shown_in(png):
     return rgb(COLOUR) in colours(png)[0]
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("name", thinned(name for names in SIMULATED.values() for name in names))
 def test_a_figure_of_simulated_schemes_shows_auto_and_names_its_budget(rows, name, tmp_path):
     figure = FIGURES[name]
@@ -94,6 +95,7 @@ def trained(scheme, seed, model="resnet_tiny"):
     return replace(one, curve={"step": [10.0, 20.0], "top1": [0.5 + seed / 100, 0.8 + seed / 100]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_TRAINING)
 def test_a_figure_of_quality_shows_runs_of_auto(name, tmp_path):
     figure = FIGURES[name]
@@ -108,6 +110,7 @@ def test_a_figure_of_quality_shows_runs_of_auto(name, tmp_path):
     assert figure.judge(before) == figure.judge(after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HERE)
 def test_a_figure_of_runs_here_shows_auto(name, tmp_path):
     figure = FIGURES[name]

@@ -19,6 +19,8 @@ from experiments.common.figures.drawing import MANIFEST, draw_all
 from experiments.common.figures.paper_words import FEW
 from ssfx.core.origin import KINDS
 
+AGAIN = ["ssfusion.fig13_here", "ssfusion.table2", "ssfusion.fig7"]
+
 
 def quality(**fixed):
     given = {"experiment": "convergence", "steps": 2000, **fixed}
@@ -30,15 +32,21 @@ def table(path):
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
-    out = tmp_path_factory.mktemp("figures")
+def rows():
     rows = [*throughput(), *quality(), *quality(model="lstm_tiny"), *achieved_density(), *latencies()]
-    rows += [*missing_rates(), *clusters()]
-    return rows, out, draw_all([], rows, out, processes=1)
+    return [*rows, *missing_rates(), *clusters()]
 
 
-def test_every_figure_gets_an_image_a_pdf_and_a_csv(drawn):
-    rows, out, found = drawn
+@pytest.fixture(scope="module")
+def drawn(rows, tmp_path_factory):
+    out = tmp_path_factory.mktemp("figures")
+    draw_all(["ssfusion.fig11_here", "ssfusion.fig12", *AGAIN], rows, out, processes=1)
+    return rows, out
+
+
+@pytest.mark.pages
+def test_every_figure_gets_an_image_a_pdf_and_a_csv(rows, tmp_path):
+    out, found = tmp_path, draw_all([], rows, tmp_path, processes=1)
     with_rows = {one.name for one in found if one.state == "drawn"}
     without = {name for name, one in discover().items() if one.needs and not one.select(rows)}
     assert set(discover()) - with_rows == without
@@ -48,7 +56,7 @@ def test_every_figure_gets_an_image_a_pdf_and_a_csv(drawn):
 
 
 def test_images_name_their_runs_and_origin_and_carry_the_digest_of_their_csv(drawn):
-    rows, out, _ = drawn
+    rows, out = drawn
     with Image.open(out / "ssfusion.fig11_here.png") as image:
         info = image.info
     assert info["Origin"] == "measured on Invented CPU, 2 cores"
@@ -58,7 +66,7 @@ def test_images_name_their_runs_and_origin_and_carry_the_digest_of_their_csv(dra
 
 
 def test_the_throughput_table_holds_medians_ranges_and_scaling_factors(drawn):
-    _, out, _ = drawn
+    _, out = drawn
     lines = [line for line in table(out / "ssfusion.fig11_here.csv") if line["workload"] == "resnet_tiny / digits"]
     assert [line["scheme"] for line in lines] == [scheme for scheme in SCHEMES if scheme in FEW]
     for line in lines:
@@ -69,7 +77,7 @@ def test_the_throughput_table_holds_medians_ranges_and_scaling_factors(drawn):
 
 
 def test_the_parts_of_a_breakdown_belong_to_one_run_and_sum_to_its_iteration(drawn):
-    _, out, _ = drawn
+    _, out = drawn
     parts = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
     for line in table(out / "ssfusion.fig13_here.csv"):
         assert sum(float(line[part]) for part in parts) == pytest.approx(float(line["iteration_s"]), rel=1e-4)
@@ -77,7 +85,7 @@ def test_the_parts_of_a_breakdown_belong_to_one_run_and_sum_to_its_iteration(dra
 
 
 def test_quality_uses_the_metric_that_the_workload_has(drawn):
-    _, out, _ = drawn
+    _, out = drawn
     lines = table(out / "ssfusion.fig12.csv")
     assert {(line["model"], line["metric"]) for line in lines} == {
         ("resnet_tiny", "top1"), ("lstm_tiny", "perplexity"), ("no long row", ""),
@@ -87,13 +95,12 @@ def test_quality_uses_the_metric_that_the_workload_has(drawn):
 
 @pytest.mark.slow
 def test_equal_rows_give_equal_bytes_in_another_process(drawn, tmp_path):
-    rows, out, _ = drawn
+    rows, out = drawn
     (tmp_path / "rows.jsonl").write_text("".join(r.to_json() + "\n" for r in reversed(rows)))
     program = (
         "import sys; from pathlib import Path\n"
         "from experiments.common.figures.drawing import draw_all; from ssfx.lab.results.store import read_rows\n"
-        "names = ['ssfusion.fig13_here', 'ssfusion.table2', 'ssfusion.fig7']\n"
-        "draw_all(names, read_rows(Path('rows.jsonl')), Path('again'))\n"
+        f"draw_all({AGAIN}, read_rows(Path('rows.jsonl')), Path('again'))\n"
         "assert 'torch' not in sys.modules"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "SOURCE_DATE_EPOCH": "86400"}

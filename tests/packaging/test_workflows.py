@@ -91,7 +91,7 @@ def test_every_step_is_a_command_of_the_checkout():
 
 def test_lint_tests_coverage_wheel_and_site_are_run():
     done = {target for job in jobs().values() for command in commands(job) for target in command["targets"].split()}
-    assert done == {"lint", "test", "test-all", "coverage", "wheel", "site", "release"}
+    assert done == {"lint", "test", "test-pages", "test-all", "coverage", "wheel", "site", "release"}
 
 
 def test_the_tests_run_with_every_python_that_is_promised():

@@ -7,16 +7,16 @@ import torch
 from plan.options import keeps_all
 from runtime import work
 from runtime.cases import BIASED, CASES, DENSE, SPARSE, THOROUGH, Options, ident, in_turn, name, of_scheme, profiled
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 WORLDS = (2, 3)
 
 
 @in_turn("scheme,world", [s for s in [*DENSE, *SPARSE] if keeps_all(s) is not None], WORLDS)
-def test_density_one_equals_ddp(pool: Pool, scheme: str, world: int) -> None:
+def test_density_one_equals_ddp(ranks: Ranks, scheme: str, world: int) -> None:
     options = of_scheme(scheme, world, density=1.0)
     for kind in ("mlp", "tied"):
-        worst = pool.run(work.density_one_equals_ddp, world, kind, options)
+        worst = ranks.run(work.density_one_equals_ddp, world, kind, options)
         assert max(worst) < 2e-6, kind
 
 
@@ -37,15 +37,15 @@ def test_density_one_equals_ddp(pool: Pool, scheme: str, world: int) -> None:
     ],
 )
 def test_compressors_that_keep_everything_give_the_dense_average(
-    pool: Pool, world: int, placement: str, fused: bool, compressor: str, collective: str, tolerance: float
+    ranks: Ranks, world: int, placement: str, fused: bool, compressor: str, collective: str, tolerance: float
 ) -> None:
-    worst = pool.run(work.average_with_plan, world, compressor, 1.0, collective, fused, placement)
+    worst = ranks.run(work.average_with_plan, world, compressor, 1.0, collective, fused, placement)
     assert max(worst) < tolerance
 
 
 @in_turn("options,world", [case for case in CASES if case["scheme"] not in BIASED], WORLDS)
-def test_mass_is_conserved(pool: Pool, world: int, options: Options) -> None:
-    for violation, kept in pool.run(work.conserves_mass, world, options):
+def test_mass_is_conserved(ranks: Ranks, world: int, options: Options) -> None:
+    for violation, kept in ranks.run(work.conserves_mass, world, options):
         assert violation < 1e-5
         assert kept > 0  # something was held back, so the equation above says more than 0 = 0
 
@@ -66,14 +66,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("options", "cut"), RESUMES, ids=ident)
-def test_a_resumed_run_equals_an_uninterrupted_one(pool: Pool, options: Options, cut: int) -> None:
-    assert all(pool.run(work.resumes_exactly, 2, options, cut))
+def test_a_resumed_run_equals_an_uninterrupted_one(ranks: Ranks, options: Options, cut: int) -> None:
+    assert all(ranks.run(work.resumes_exactly, 2, options, cut))
 
 
 @in_turn("case,world", BAD, WORLDS)
-def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, case: tuple[Options, float], world: int) -> None:
+def test_a_step_with_one_bad_number_leaves_no_trace(ranks: Ranks, case: tuple[Options, float], world: int) -> None:
     options, bad = case
-    reports = pool.run(work.rolls_back, world, options, bad)
+    reports = ranks.run(work.rolls_back, world, options, bad)
     for report in reports:
         assert report["skipped"]
         assert report["without_grad"]
@@ -84,15 +84,15 @@ def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, case: tuple[Opti
 
 
 @pytest.mark.parametrize("options", [*CASES, {"scheme": "ddp"}], ids=name)
-def test_accumulated_micro_steps_equal_one_step(pool: Pool, options: Options) -> None:
+def test_accumulated_micro_steps_equal_one_step(ranks: Ranks, options: Options) -> None:
     # The sum of two gradients is rounded differently from the gradient of a sum, so a selection may tip over once.
-    assert max(pool.run(work.accumulates, 2, options)) < 2e-3
+    assert max(ranks.run(work.accumulates, 2, options)) < 2e-3
 
 
 @in_turn("options,world", [*CASES, *(of_scheme(s, 2) for s in DENSE)], WORLDS)
-def test_replicas_stay_equal_whatever_order_gradients_arrive_in(pool: Pool, world: int, options: Options) -> None:
+def test_replicas_stay_equal_whatever_order_gradients_arrive_in(ranks: Ranks, world: int, options: Options) -> None:
     for work_function in (work.survives_disorder, work.rank_without_gradients):
-        results = pool.run(work_function, world, options)
+        results = ranks.run(work_function, world, options)
         for weights in results[1:]:
             assert_same(weights, results[0])
 
@@ -106,8 +106,8 @@ def test_replicas_stay_equal_whatever_order_gradients_arrive_in(pool: Pool, worl
     ],
     ids=name,
 )
-def test_a_grad_scaler_changes_nothing_but_the_range(pool: Pool, options: Options) -> None:
-    for report in pool.run(work.scaled, 2, options):
+def test_a_grad_scaler_changes_nothing_but_the_range(ranks: Ranks, options: Options) -> None:
+    for report in ranks.run(work.scaled, 2, options):
         assert report["worst"] < 1e-5  # powers of two: residuals rescale exactly
         assert report["grown"] > 256.0
         assert report["after"] == report["grown"] / 2

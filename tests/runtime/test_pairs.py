@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from runtime import work
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 from runtime.test_conformance import assert_same
 from thinned import thinned
 
@@ -51,14 +51,14 @@ def test_every_compressor_is_in_some_pair() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", thinned(PAIRS), ids=name)
-def test_a_resumed_run_equals_an_uninterrupted_one(pool: Pool, options: Options) -> None:
-    assert all(pool.run(work.resumes_exactly, 2, options, 3))
+def test_a_resumed_run_equals_an_uninterrupted_one(ranks: Ranks, options: Options) -> None:
+    assert all(ranks.run(work.resumes_exactly, 2, options, 3))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", thinned(PAIRS), ids=name)
-def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, options: Options) -> None:
-    reports = pool.run(work.rolls_back, 2, options, float("nan"))
+def test_a_step_with_one_bad_number_leaves_no_trace(ranks: Ranks, options: Options) -> None:
+    reports = ranks.run(work.rolls_back, 2, options, float("nan"))
     assert_same(reports[1]["weights"], reports[0]["weights"])
     for report in reports:
         assert report["skipped"]
@@ -69,20 +69,20 @@ def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, options: Options
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", thinned(PAIRS), ids=name)
-def test_replicas_stay_equal(pool: Pool, options: Options) -> None:
-    results = pool.run(work.survives_disorder, 3, options)
+def test_replicas_stay_equal(ranks: Ranks, options: Options) -> None:
+    results = ranks.run(work.survives_disorder, 3, options)
     for weights in results[1:]:
         assert_same(weights, results[0])
 
 
 @pytest.mark.parametrize("options", CONSERVING, ids=name)
-def test_mass_is_conserved(pool: Pool, options: Options) -> None:
-    for violation, _ in pool.run(work.conserves_mass, 2, options):
+def test_mass_is_conserved(ranks: Ranks, options: Options) -> None:
+    for violation, _ in ranks.run(work.conserves_mass, 2, options):
         assert violation < 1e-4
 
 
 @pytest.mark.parametrize("compressor", [one.name for one in compressors])
-def test_planned_bytes_are_the_bytes_sent(pool: Pool, compressor: str) -> None:
+def test_planned_bytes_are_the_bytes_sent(ranks: Ranks, compressor: str) -> None:
     options = next(o for o in PAIRS if o["compressor"] == compressor)
-    for planned, reported, counted in pool.run(work.bytes_on_the_wire, 2, options):
+    for planned, reported, counted in ranks.run(work.bytes_on_the_wire, 2, options):
         assert planned == reported == counted

@@ -9,6 +9,7 @@ from runtime import work_reduced as work
 from runtime import work_reduced_models as models
 from runtime.cases import in_turn, turns
 from runtime.pool import Pool
+from runtime.ranks import Ranks
 from thinned import thinned
 
 Options = dict[str, Any]
@@ -71,42 +72,42 @@ def cases(*left_out: str) -> pytest.MarkDecorator:
 
 # Espresso's plan depends on measured times, so no two runs of it are the same.
 @cases("espresso")
-def test_a_changing_loss_scale_changes_nothing_but_the_range(pool: Pool, case: str) -> None:
+def test_a_changing_loss_scale_changes_nothing_but_the_range(ranks: Ranks, case: str) -> None:
     # Scales are powers of two, so the scaled run is the other one bit by bit, thresholds and residuals included.
-    for report in pool.run(work.scaled, 3, CASES[case], 12, [0, 1, 5, 8, 9, 10]):
+    for report in ranks.run(work.scaled, 3, CASES[case], 12, [0, 1, 5, 8, 9, 10]):
         assert report == {"differing": [], "kept": True, "scales": 4}
 
 
-def test_a_state_saved_under_a_loss_scale_goes_on_without_one(pool: Pool) -> None:
-    for norms in pool.run(work.unscaled_later, 2, CASES["oktopk"]):
+def test_a_state_saved_under_a_loss_scale_goes_on_without_one(ranks: Ranks) -> None:
+    for norms in ranks.run(work.unscaled_later, 2, CASES["oktopk"]):
         assert norms[0] > 0
         assert norms[1] == pytest.approx(norms[0] / 256)
 
 
 @cases("espresso", *ESTIMATES)  # the sketch's hashes are of the step's number
-def test_a_run_with_bad_steps_equals_the_run_without_them(pool: Pool, case: str) -> None:
+def test_a_run_with_bad_steps_equals_the_run_without_them(ranks: Ranks, case: str) -> None:
     # Of 11 steps some come after a bad one, or after several: steps that evaluate and repartition are among them.
-    assert pool.run(work.without_trace, 3, CASES[case], 11, [5, 5, 6, 7, 8, 8, 8, 9, 10]) == [[]] * 3
+    assert ranks.run(work.without_trace, 3, CASES[case], 11, [5, 5, 6, 7, 8, 8, 8, 9, 10]) == [[]] * 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", thinned(CASES))
-def test_a_run_resumed_after_any_step_is_the_same(pool: Pool, case: str) -> None:
+def test_a_run_resumed_after_any_step_is_the_same(ranks: Ranks, case: str) -> None:
     first = 5 if case in PROFILED else 0  # before that, what is planned depends on measured times
-    assert pool.run(work.resumes_anywhere, 3, CASES[case], range(first, 8)) == [[]] * 3
+    assert ranks.run(work.resumes_anywhere, 3, CASES[case], range(first, 8)) == [[]] * 3
 
 
-def test_a_state_in_memory_does_not_change_when_the_run_goes_on(pool: Pool) -> None:
-    assert pool.run(work.kept_state, 2, CASES["hipress"]) == [2, 2]
+def test_a_state_in_memory_does_not_change_when_the_run_goes_on(ranks: Ranks) -> None:
+    assert ranks.run(work.kept_state, 2, CASES["hipress"]) == [2, 2]
 
 
-def test_a_new_plan_leaves_no_state_of_the_old_ones_collectives(pool: Pool) -> None:
-    assert pool.run(work.owners_of_collective_state, 2, CASES["oktopk"]) == [1, 1]
+def test_a_new_plan_leaves_no_state_of_the_old_ones_collectives(ranks: Ranks) -> None:
+    assert ranks.run(work.owners_of_collective_state, 2, CASES["oktopk"]) == [1, 1]
 
 
 @cases()
-def test_the_figures_of_a_step_are_what_was_exchanged(pool: Pool, case: str) -> None:
-    for reports in pool.run(work.figures, 3, CASES[case], 3):
+def test_the_figures_of_a_step_are_what_was_exchanged(ranks: Ranks, case: str) -> None:
+    for reports in ranks.run(work.figures, 3, CASES[case], 3):
         for report in reports:
             assert (report["reducers"] > 0) == (case not in DENSE)
             for figure in ("density", "missing", "bytes", "described"):
@@ -117,8 +118,8 @@ def test_the_figures_of_a_step_are_what_was_exchanged(pool: Pool, case: str) -> 
 
 @pytest.mark.parametrize("compressor", ["chunk_topm", "dgc", "gaussiank", "mstopk", "redsync", "sidco"])
 @pytest.mark.parametrize("case", ["hipress", pytest.param("sparcml rd", marks=pytest.mark.slow)])
-def test_what_any_compressor_selects_reaches_a_reducer_in_order(pool: Pool, case: str, compressor: str) -> None:
-    for reports in pool.run(work.figures, 3, {**CASES[case], "compressor": compressor}, 2):
+def test_what_any_compressor_selects_reaches_a_reducer_in_order(ranks: Ranks, case: str, compressor: str) -> None:
+    for reports in ranks.run(work.figures, 3, {**CASES[case], "compressor": compressor}, 2):
         for report in reports:
             assert report["reducers"] == 1
             assert report["density"][0] == pytest.approx(report["density"][1])
@@ -131,9 +132,9 @@ DTYPES = (["bfloat16", "float32"], ["float32", "float32"], ["float16", "bfloat16
 @pytest.mark.parametrize(
     ("case", "dtypes"), thinned(turns([case for case in CASES if case not in BY_HAND], DTYPES), every=2)
 )
-def test_empty_tied_frozen_unused_and_mixed_parameters(pool: Pool, case: str, dtypes: list[str]) -> None:
+def test_empty_tied_frozen_unused_and_mixed_parameters(ranks: Ranks, case: str, dtypes: list[str]) -> None:
     rounding = 1e-6 if set(dtypes) == {"float32"} else 1e-2
-    for report in pool.run(models.odd, 3, CASES[case], dtypes):
+    for report in ranks.run(models.odd, 3, CASES[case], dtypes):
         assert report["same"]
         assert report["worst"] < rounding or case in ESTIMATES
         assert set(report["used"]) != {"all_reduce"} or dtypes[0] != "float32"  # half as many bytes may go dense
@@ -141,25 +142,25 @@ def test_empty_tied_frozen_unused_and_mixed_parameters(pool: Pool, case: str, dt
 
 @pytest.mark.slow
 @in_turn("lane,world", COLLECTIVES, (3, 5))
-def test_fewer_elements_than_ranks(pool: Pool, lane: str, world: int) -> None:
+def test_fewer_elements_than_ranks(ranks: Ranks, lane: str, world: int) -> None:
     options = {"scheme": "fused_all", "compressor": "topk", "density": 0.3, "lane": lane}
     for sizes in ([1], [1, 0, 1], [4, 1, 7]):
-        for report in pool.run(models.few, world, options, sizes):
+        for report in ranks.run(models.few, world, options, sizes):
             assert report["same"], sizes
             assert report["worst"] < 1e-6, sizes
 
 
 @cases(*BY_HAND)
-def test_a_model_of_one_element_is_dense(pool: Pool, case: str) -> None:
-    for report in pool.run(models.few, 3, CASES[case], [1]):
+def test_a_model_of_one_element_is_dense(ranks: Ranks, case: str) -> None:
+    for report in ranks.run(models.few, 3, CASES[case], [1]):
         assert report["same"]
         assert report["worst"] < 1e-6
 
 
 @pytest.mark.slow
 @in_turn("case,memory", [case for case in CASES if case not in DENSE], ("none", "lr_scaled"))
-def test_memories_with_a_learning_rate_that_changes(pool: Pool, case: str, memory: str) -> None:
-    for report in pool.run(work.with_memory, 3, {**CASES[case], "memory": memory}):
+def test_memories_with_a_learning_rate_that_changes(ranks: Ranks, case: str, memory: str) -> None:
+    for report in ranks.run(work.with_memory, 3, {**CASES[case], "memory": memory}):
         assert report["same"]
         assert report["finite"]
         assert report["skipped"] == 1
@@ -183,14 +184,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "word"), REFUSED, ids=str)
-def test_what_a_reducer_cannot_do_is_refused_in_one_line(pool: Pool, options: Options, word: str) -> None:
-    for text in pool.run(work.refusal, 3, options, 6):
+def test_what_a_reducer_cannot_do_is_refused_in_one_line(ranks: Ranks, options: Options, word: str) -> None:
+    for text in ranks.run(work.refusal, 3, options, 6):
         assert word in text
         assert "\n" not in text
 
 
-def test_a_plan_made_later_is_checked_against_the_memory_too(pool: Pool) -> None:
-    for text in pool.run(work.refusal, 3, {"scheme": "espresso", **TOPK, "memory": "dgc"}, 6):
+def test_a_plan_made_later_is_checked_against_the_memory_too(ranks: Ranks) -> None:
+    for text in ranks.run(work.refusal, 3, {"scheme": "espresso", **TOPK, "memory": "dgc"}, 6):
         assert "a2a_ag" in text
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from runtime.cases import of_scheme
-from runtime.pool import Pools
+from runtime.ranks import Ranks
 from runtime.work_resume import resumes_exactly
 
 from ssfx.schemes import schemes
@@ -35,10 +35,10 @@ SAMPLE = [one for scheme in EVERY for one in drawn(scheme)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "world", "memory", "cut"), SAMPLE)
 def test_a_run_cut_at_a_random_step_resumes_bit_by_bit(
-    pool: Pools, scheme: str, world: int, memory: str | None, cut: int
+    ranks: Ranks, scheme: str, world: int, memory: str | None, cut: int
 ) -> None:
     options = of_scheme(scheme, world) | ({"memory": memory} if memory else {})
-    assert all(pool.run(resumes_exactly, world, options, cut))
+    assert all(ranks.run(resumes_exactly, world, options, cut))
 
 
 def test_the_sample_has_every_scheme_and_every_world_with_and_without_memory() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from runtime import work, work_rounds
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 from runtime.test_conformance import assert_same, name
 
 Options = dict[str, Any]
@@ -31,8 +31,8 @@ MORE: list[Options] = [
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("options", [*CASES, *MORE], ids=name)
-def test_it_trains_and_replicas_stay_bit_identical(pool: Pool, world: int, options: Options) -> None:
-    reports = pool.run(work_rounds.trains, world, options, 25)
+def test_it_trains_and_replicas_stay_bit_identical(ranks: Ranks, world: int, options: Options) -> None:
+    reports = ranks.run(work_rounds.trains, world, options, 25)
     for report in reports:
         assert_same(report["weights"], reports[0]["weights"])
         assert_same(report["state"], reports[0]["state"])
@@ -45,27 +45,27 @@ def test_it_trains_and_replicas_stay_bit_identical(pool: Pool, world: int, optio
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("spec", [*SELECTING, "powersgd(rank=1000)", "acpsgd(rank=1000)"])
-def test_keeping_everything_gives_the_dense_average(pool: Pool, world: int, fused: bool, spec: str) -> None:
+def test_keeping_everything_gives_the_dense_average(ranks: Ranks, world: int, fused: bool, spec: str) -> None:
     collective = "all_gather" if spec in ("block_topk(block=8)", "chunk_topm") else "all_reduce"
-    assert max(pool.run(work.average_with_plan, world, spec, 1.0, collective, fused, "device")) < 1e-6
+    assert max(ranks.run(work.average_with_plan, world, spec, 1.0, collective, fused, "device")) < 1e-6
 
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("options", CASES, ids=name)
-def test_mass_is_conserved(pool: Pool, world: int, options: Options) -> None:
-    for violation, kept in pool.run(work.conserves_mass, world, options):
+def test_mass_is_conserved(ranks: Ranks, world: int, options: Options) -> None:
+    for violation, kept in ranks.run(work.conserves_mass, world, options):
         assert violation < 1e-5
         assert kept > 0
 
 
 @pytest.mark.parametrize("options", [*CASES, MORE[2]], ids=name)
-def test_a_resumed_run_equals_an_uninterrupted_one(pool: Pool, options: Options) -> None:
-    assert all(pool.run(work.resumes_exactly, 2, options, 3))
+def test_a_resumed_run_equals_an_uninterrupted_one(ranks: Ranks, options: Options) -> None:
+    assert all(ranks.run(work.resumes_exactly, 2, options, 3))
 
 
 @pytest.mark.parametrize("options", [*CASES, MORE[2]], ids=name)
-def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, options: Options) -> None:
-    reports = pool.run(work.rolls_back, 2, options, float("nan"))
+def test_a_step_with_one_bad_number_leaves_no_trace(ranks: Ranks, options: Options) -> None:
+    reports = ranks.run(work.rolls_back, 2, options, float("nan"))
     for report in reports:
         assert report["skipped"]
         assert report["without_grad"]
@@ -77,24 +77,24 @@ def test_a_step_with_one_bad_number_leaves_no_trace(pool: Pool, options: Options
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("options", CASES, ids=name)
-def test_ranks_may_disagree_on_order_and_presence(pool: Pool, world: int, options: Options) -> None:
+def test_ranks_may_disagree_on_order_and_presence(ranks: Ranks, world: int, options: Options) -> None:
     for function in (work.survives_disorder, work.rank_without_gradients):
-        results = pool.run(function, world, options)
+        results = ranks.run(function, world, options)
         for weights in results[1:]:
             assert_same(weights, results[0])
 
 
 @pytest.mark.parametrize("spec", LOW_RANK)
-def test_a_tensor_without_gradients_for_a_while_comes_back(pool: Pool, spec: str) -> None:
-    norms = pool.run(work_rounds.tensor_in_and_out, 2, {"scheme": "per_tensor", "compressor": spec})[0]
+def test_a_tensor_without_gradients_for_a_while_comes_back(ranks: Ranks, spec: str) -> None:
+    norms = ranks.run(work_rounds.tensor_in_and_out, 2, {"scheme": "per_tensor", "compressor": spec})[0]
     assert norms["step 1"] > 0
     assert norms["step 7"] > 0.1 * norms["step 1"]
     assert torch.isfinite(torch.tensor(list(norms.values()))).all()
 
 
-def test_acpsgd_sends_one_factor_at_its_own_length(pool: Pool) -> None:
+def test_acpsgd_sends_one_factor_at_its_own_length(ranks: Ranks) -> None:
     # first.weight is 300 x 20 and middle.weight 40 x 300: 340 rows, 320 columns; last.weight 5 x 40 would not halve.
     others = 300 + 40 + 40 + 40 + 200 + 5 + 1
     options: Options = {"scheme": "fused_all", "compressor": "acpsgd(rank=3)"}
-    for sent in pool.run(work_rounds.sent_by_step, 2, options, 4):
+    for sent in ranks.run(work_rounds.sent_by_step, 2, options, 4):
         assert sent == [4 * (3 * rows + others) for rows in (340, 320, 340, 320)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime import work_stats as work
 from runtime.cases import Options, name, of_scheme
-from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.core.intervals import union_s
 from ssfx.runtime.stats import Stopwatch
@@ -73,9 +73,9 @@ FUSED = {"scheme": "fused_all", "compressor": "topk", "density": 0.3}  # 18 of 6
     ids=["fused", "fused half", "fused dgc", "per tensor", "one message each", "all of it", "ddp", "fp16"],
 )
 def test_density_and_missing_tensors(
-    pool: Pool, options: dict[str, Any], rates: tuple[int, int], density: float
+    ranks: Ranks, options: dict[str, Any], rates: tuple[int, int], density: float
 ) -> None:
-    for (achieved, missing, tensors), expected in zip(pool.run(work.missing, 2, options), rates, strict=True):
+    for (achieved, missing, tensors), expected in zip(ranks.run(work.missing, 2, options), rates, strict=True):
         assert tensors == 4
         assert achieved == pytest.approx(density)
         assert missing == expected / 4
@@ -96,9 +96,9 @@ def test_density_and_missing_tensors(
     ids=["fused", "per tensor", "one element", "rounded down", "rounded up", "all of it", "every element", "ddp"],
 )
 def test_density_ratios_of_the_segments_that_send_a_fraction(
-    pool: Pool, options: dict[str, Any], expected: list[float]
+    ranks: Ranks, options: dict[str, Any], expected: list[float]
 ) -> None:
-    at_once, later = pool.run(work.ratios, 2, options)[0]
+    at_once, later = ranks.run(work.ratios, 2, options)[0]
     assert at_once == later == pytest.approx(expected)
 
 
@@ -110,8 +110,8 @@ def cases() -> list[Options]:
 
 @pytest.mark.parametrize("options", cases(), ids=name)
 @pytest.mark.parametrize("world", [2, pytest.param(5, marks=pytest.mark.slow)])
-def test_bytes_and_messages_are_what_plan_and_collectives_say(pool: Pool, options: Options, world: int) -> None:
-    for rank in pool.run(work.contributed, world, options):
+def test_bytes_and_messages_are_what_plan_and_collectives_say(ranks: Ranks, options: Options, world: int) -> None:
+    for rank in ranks.run(work.contributed, world, options):
         for contributed, planned, counted, described in rank:
             assert contributed == planned
             assert counted == described

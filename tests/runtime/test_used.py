@@ -7,6 +7,7 @@ from plan.options import keeps_all
 from runtime import work_used as work
 from runtime.cases import BIASED, DENSE, SPARSE, Options, in_turn, name, of_scheme
 from runtime.pool import Pool
+from runtime.ranks import Ranks
 
 from ssfx.schemes import schemes
 
@@ -15,11 +16,11 @@ FEEDBACK = [scheme for scheme in SPARSE if scheme not in BIASED]
 
 @pytest.mark.parametrize(("seed", "world"), [(0, 2), pytest.param(1, 3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scheme", ["ddp", *FEEDBACK])
-def test_what_is_applied_and_kept_is_what_was_stepped_with(pool: Pool, scheme: str, seed: int, world: int) -> None:
+def test_what_is_applied_and_kept_is_what_was_stepped_with(ranks: Ranks, scheme: str, seed: int, world: int) -> None:
     options = of_scheme(scheme, world, density=0.1)
     if "sgd" in scheme:  # the default rank holds these small matrices whole
         options["compressor"] = f"{scheme}(rank=1)"
-    reports = pool.run(work.keeps_mass, world, options, seed)
+    reports = ranks.run(work.keeps_mass, world, options, seed)
     for violation, _, agree in reports:
         assert violation < 2e-5
         assert agree
@@ -29,9 +30,9 @@ def test_what_is_applied_and_kept_is_what_was_stepped_with(pool: Pool, scheme: s
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(100, 200))
-def test_ten_random_scripts_keep_what_they_do_not_apply(pool: Pool, seed: int) -> None:
+def test_ten_random_scripts_keep_what_they_do_not_apply(ranks: Ranks, seed: int) -> None:
     options = [of_scheme("topk", 2, density=0.1), of_scheme("per_tensor", 2, density=0.1)][seed % 2]
-    for reports in (pool.run(work.keeps_mass, 2, options, 10 * seed + number) for number in range(10)):
+    for reports in (ranks.run(work.keeps_mass, 2, options, 10 * seed + number) for number in range(10)):
         for violation, _, agree in reports:
             assert violation < 2e-5
             assert agree
@@ -43,8 +44,8 @@ def test_a_random_script_at_density_one_ends_where_ddp_does(pool: Pool, scheme: 
 
 
 @pytest.mark.parametrize("options", [of_scheme(s, 2, density=0.1) for s in ["ddp", *FEEDBACK]], ids=name)
-def test_parameters_that_are_unfrozen_later_are_exchanged_from_then_on(pool: Pool, options: Options) -> None:
-    for violation, agree, tensors in pool.run(work.thaws, 2, options):
+def test_parameters_that_are_unfrozen_later_are_exchanged_from_then_on(ranks: Ranks, options: Options) -> None:
+    for violation, agree, tensors in ranks.run(work.thaws, 2, options):
         assert violation < 2e-5
         assert agree
         assert tensors == 8

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 from docs.markdown import python_blocks
-from runtime import work_virtual
+from runtime import work, work_virtual
 from runtime.cases import CASES, DENSE, Options, ident, of_scheme, turns
 from runtime.models import build, loss_of
 from runtime.pool import Pool
+from runtime.ranks import Virtual
 
 import ssfx
 from ssfx.collectives.comm import Comm
@@ -44,6 +45,12 @@ def test_real_ranks_are_equalled_in_every_bit(pool: Pool, options: Options, worl
 @pytest.mark.parametrize("options", ALL, ids=ident)
 def test_eight_real_ranks_are_equalled_in_every_bit(eight: Pool, options: Options) -> None:
     assert_equal(eight, options, 8)
+
+
+def test_real_ranks_with_other_orders_and_no_gradients_are_equalled(pool: Pool) -> None:
+    options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.1}
+    for work_function in (work.survives_disorder, work.rank_without_gradients):
+        assert_same(pool.run(work_function, 3, options), Virtual().run(work_function, 3, options))
 
 
 def assert_equal(pool: Any, options: Options, world: int) -> None:

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import torch
-import torch.distributed as dist
 from runtime.models import build, loss_of, parameters
-from torch.nn.parallel import DistributedDataParallel
+from runtime.ranks import add_up, among, ddp, is_rank_0s, replaced
 
 import ssfx
 from ssfx.collectives.comm import Comm
@@ -40,7 +38,7 @@ def attached(kind: str, group: Any, world: int, options: Options, lr: float = 0.
     momentum = 0.0 if memory is not None and memories.build(memory).forbids_optimizer_momentum else 0.9
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     given = {"costs": costs_for(world), **options}
-    return model, optimizer, ssfx.attach(model, optimizer, process_group=group, **given)
+    return model, optimizer, ssfx.attach(model, optimizer, **among(group), **given)
 
 
 def train(model: Any, optimizer: Any, rank: int, steps: range, kind: str = "mlp") -> None:
@@ -54,12 +52,12 @@ def density_one_equals_ddp(group: Any, rank: int, world: int, kind: str, options
     """Train with ssfx and with torch DDP; return the largest parameter difference over all steps."""
     model, optimizer, sync = attached(kind, group, world, options)
     twin = build(kind)
-    ddp = DistributedDataParallel(twin, process_group=group, find_unused_parameters=kind == "branches")
+    wrapped = ddp(twin, group)
     twin_optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
     worst = 0.0
     for step in range(STEPS):
         train(model, optimizer, rank, range(step, step + 1), kind)
-        train(ddp, twin_optimizer, rank, range(step, step + 1), kind)
+        train(wrapped, twin_optimizer, rank, range(step, step + 1), kind)
         mine, theirs = parameters(model), parameters(twin)
         worst = max(worst, *(float((mine[n] - theirs[n]).abs().max()) for n in mine))
     sync.detach()
@@ -100,7 +98,7 @@ def conserves_mass(group: Any, rank: int, world: int, options: Options) -> tuple
             old = before.get(name, {}).get("residual", zero)
             new = after.get(name, {}).get("residual", zero)
             handed_in = dict(local.named_parameters())[name].grad + decay * old - new
-            dist.all_reduce(handed_in, group=group)
+            add_up(handed_in, group)
             scale = float(handed_in.abs().max()) + 1e-12
             worst = max(worst, float((handed_in - world * p.grad).abs().max()) / scale)
             kept = max(kept, float(new.abs().max()))
@@ -176,7 +174,7 @@ def given_times() -> Iterator[None]:
         found = measured(self, base, comm)
         return replace(found, ready_gap_s=(1e-3,) * len(found.tensors), forward_s=1e-3)
 
-    with patch.object(Observer, "profile", profile):
+    with replaced(Observer, "profile", profile):
         yield
 
 
@@ -194,7 +192,7 @@ def accumulates(group: Any, rank: int, world: int, options: Options) -> float:
         twin_optimizer.zero_grad()
         (loss_of(twin, rank, 2 * step) + loss_of(twin, rank, 2 * step + 1)).backward()
         twin_optimizer.step()
-    worst = max(float((a - b).abs().max()) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+    worst = max((a - b).abs().max().item() for a, b in zip(model.parameters(), twin.parameters(), strict=True))
     assert sync.step == STEPS
     assert sync.plan.digest == twin_sync.plan.digest
     sync.detach()
@@ -252,12 +250,10 @@ def average_with_plan(
     worst = 0.0
     for name, p in local.named_parameters():
         dense = p.grad.clone()
-        dist.all_reduce(dense, group=group)
+        add_up(dense, group)
         got = dict(model.named_parameters())[name].grad
         worst = max(worst, float((dense / world - got).abs().max()))
-        replica = got.clone()
-        dist.broadcast(replica, 0, group=group)
-        assert torch.equal(replica, got), "replicas differ"
+        assert is_rank_0s(got, group), "replicas differ"
     assert sync.last.contributed_bytes == sum(
         build_compressor(compressor).layout(plan.numel(s), density).nbytes for s in segments
     )
@@ -270,7 +266,7 @@ def scaled(group: Any, rank: int, world: int, options: Options) -> dict[str, Any
     model = build("mlp")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)
-    sync = ssfx.attach(model, optimizer, process_group=group, scaler=scaler, **{"costs": costs_for(world), **options})
+    sync = ssfx.attach(model, optimizer, scaler=scaler, **among(group), **{"costs": costs_for(world), **options})
     twin, twin_optimizer, twin_sync = attached("mlp", group, world, options)
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -280,7 +276,7 @@ def scaled(group: Any, rank: int, world: int, options: Options) -> dict[str, Any
         scaler.step(optimizer)
         scaler.update()
         train(twin, twin_optimizer, rank, range(step, step + 1))
-    worst = max(float((a - b).abs().max()) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+    worst = max((a - b).abs().max().item() for a, b in zip(model.parameters(), twin.parameters(), strict=True))
     grown = scaler.get_scale()
     optimizer.zero_grad()
     loss = loss_of(model, rank, 99) * (float("inf") if rank == 0 else 1.0)

@@ -7,8 +7,8 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from runtime.models import build, loss_of, parameters
+from runtime.ranks import among, is_rank_0s
 from torch import nn
 
 import ssfx
@@ -36,7 +36,7 @@ def attach(model: nn.Module, group: Any, world: int, options: Options, **more: A
     lane = given.pop("lane", None)
     momentum = 0.0 if memories.build(given.get("memory", "none")).forbids_optimizer_momentum else 0.9
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
-    sync = ssfx.attach(model, optimizer, process_group=group, **given)
+    sync = ssfx.attach(model, optimizer, **among(group), **given)
     if lane is not None and world > 1:
         specs = sync.plan.tensors
         segment = Segment(tuple(spec.name for spec in specs), given["compressor"], given["density"])
@@ -283,9 +283,7 @@ def with_memory(group: Any, rank: int, world: int, options: Options) -> dict[str
         optimizer.step()
     same, finite = True, True
     for p in model.parameters():
-        first = p.detach().clone()
-        dist.broadcast(first, 0, group=group)
-        same &= torch.equal(first, p.detach())
+        same &= is_rank_0s(p, group)
         finite &= bool(torch.isfinite(p).all())
     kept = [k for buffers in sync.store.state_dict().values() for k in buffers if not k.startswith("collective.")]
     sync.detach()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from runtime.models import build, loss_of, parameters
+from runtime.ranks import add_up, is_rank_0s
 from runtime.work_reduced import Options, attach
 from torch import nn
 
@@ -73,15 +74,13 @@ def conserves(
             grad = zero if own[name].grad is None else own[name].grad.float()
             old, new = (state.get(name, {}).get("residual", zero) for state in (before, after))
             put_in, largest = grad + old - new, torch.stack([grad.abs(), old.abs(), new.abs()])
-            dist.all_reduce(put_in, group=group)
-            dist.all_reduce(largest, group=group)
+            add_up(put_in, group)
+            add_up(largest, group)
             if p.numel():  # sums may be close to zero, so rounding errors are measured by what was added up
                 average = zero if p.grad is None else p.grad.float()
                 worst = max(worst, float((put_in - world * average).abs().max() / (largest.max() + 1e-30)))
         for p in model.parameters():
-            first = p.detach().clone()
-            dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
-            same &= torch.equal(first, p.detach())
+            same &= is_rank_0s(p, group)
     used = sorted({lane.collective for _, lane in sync.plan.lanes()})
     sync.detach()
     return {"worst": worst, "same": same, "used": used}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from runtime import work
+from runtime.ranks import replaced
 
 from ssfx.collectives.comm import Comm
 from ssfx.planning.profile import Profile
@@ -20,5 +20,5 @@ def resumes_exactly(group: Any, rank: int, world: int, options: work.Options, cu
         assert self.complete
         return replace(base, ready_gap_s=tuple(1e-4 * (1 + i % 3) for i in range(len(base.tensors))), forward_s=1e-3)
 
-    with patch.object(Observer, "profile", profile):
+    with replaced(Observer, "profile", profile):
         return work.resumes_exactly(group, rank, world, options, cut)

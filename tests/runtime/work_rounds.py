@@ -14,7 +14,7 @@ from ssfx.simulator.pricing.message_sizes import plan_bytes
 def trains(group: Any, rank: int, world: int, options: Options, steps: int) -> dict[str, Any]:
     """Train on one batch per rank; report loss before and after, weights, compressors' state and bytes beyond plan."""
     model, optimizer, sync = attached("mlp", group, world, options, lr=0.05)
-    before = float(loss_of(model, rank, 0))
+    before = loss_of(model, rank, 0).item()
     for _ in range(steps):
         train(model, optimizer, rank, range(1))
     state = {
@@ -25,7 +25,7 @@ def trains(group: Any, rank: int, world: int, options: Options, steps: int) -> d
     }
     report = {
         "before": before,
-        "after": float(loss_of(model, rank, 0)),
+        "after": loss_of(model, rank, 0).item(),
         "weights": parameters(model),
         "state": state,
         "surplus_bytes": sync.last.contributed_bytes - plan_bytes(sync.plan),

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from runtime.models import build, loss_of
+from runtime.ranks import among
 from runtime.work import STEPS, attached, train
 from torch import nn
 
@@ -42,7 +43,7 @@ def missing(group: Any, rank: int, world: int, options: Options) -> tuple[float,
     """Return achieved density, tensor-missing rate and the number of tensors of the second step of `Uneven`."""
     model = Uneven()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    sync = ssfx.attach(model, optimizer, **among(group), **options)
     for _ in range(2):
         optimizer.zero_grad()
         model(rank).backward()
@@ -143,7 +144,7 @@ def untraced(group: Any, rank: int, world: int) -> int:
 def ratios(group: Any, rank: int, world: int, options: Options) -> tuple[list[float], list[float]]:
     """Return the density ratios of the first step of `Uneven`, read at once and after the buffers are gone."""
     model = Uneven()
-    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group, **options)
+    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), **among(group), **options)
     model(rank).backward()
     before = sorted(sync.last.density_ratios)
     sync.last.freeze()

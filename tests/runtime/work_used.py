@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from runtime.ranks import add_up, among, is_rank_0s
 from runtime.work import costs_for
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -206,7 +207,7 @@ def keeps_mass(group: Any, rank: int, world: int, options: Options, seed: int) -
     model = halves()
     whole = torch.optim.SGD(model.parameters(), RATE)
     given = {"costs": costs_for(world), **options}
-    sync = ssfx.attach(model, whole, process_group=group, **given)
+    sync = ssfx.attach(model, whole, **among(group), **given)
     script = Script(model, sync, rank, seed)
     script.backward()  # a plan that waits to be installed would end an accumulation: see `Commit.settle`
     script.step("a")
@@ -218,15 +219,14 @@ def keeps_mass(group: Any, rank: int, world: int, options: Options, seed: int) -
     for name, p in model.named_parameters():
         residual = memory.get(name, {}).get("residual", torch.zeros_like(p))
         balance = script.used[name] - residual
-        dist.all_reduce(balance, group=group)
+        add_up(balance, group)
         scale = float(balance.abs().max()) + 1.0
         worst = max(worst, float((balance - world * script.moved[name]).abs().max()) / scale)
         kept = max(kept, float(residual.abs().max()))
     mine = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-    first = mine.clone()
-    dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
+    agree = is_rank_0s(mine, group)
     sync.detach()
-    return worst, kept, torch.equal(mine, first)
+    return worst, kept, agree
 
 
 def follows_ddp(group: Any, rank: int, world: int, options: Options, seed: int) -> float:
@@ -286,7 +286,7 @@ def thaws(group: Any, rank: int, world: int, options: Options) -> tuple[float, b
     model = halves()
     model.a.requires_grad_(False)
     optimizer = torch.optim.SGD(model.b.parameters(), RATE)
-    sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+    sync = ssfx.attach(model, optimizer, **among(group), **{"costs": costs_for(world), **options})
     script = Script(model, sync, rank, 0)
     script.optimizers = {"a": optimizer, "b": optimizer}
     for number in range(20):
@@ -305,16 +305,14 @@ def thaws(group: Any, rank: int, world: int, options: Options) -> tuple[float, b
     for name, p in model.named_parameters():
         residual = sync.store.state_dict().get(name, {}).get("residual", torch.zeros_like(p))
         balance = script.used[name] - residual
-        dist.all_reduce(balance, group=group)
+        add_up(balance, group)
         worst = max(
             worst, float((balance - world * script.moved[name]).abs().max()) / (float(balance.abs().max()) + 1.0)
         )
     mine = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-    first = mine.clone()
-    dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
-    tensors = len(sync.plan.tensors)
+    agree, tensors = is_rank_0s(mine, group), len(sync.plan.tensors)
     sync.detach()
-    return worst, torch.equal(mine, first), tensors
+    return worst, agree, tensors
 
 
 def steps_inside_backward(group: Any, rank: int, world: int) -> str:
