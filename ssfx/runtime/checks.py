@@ -61,7 +61,7 @@ def check_kinds(given: Mapping[str, tuple[Any, Any]]) -> None:
 
 
 def check_arguments(options: Iterable[str], known: Collection[str]) -> None:
-    """Raise ConfigError for an argument of DistributedDataParallel, or one that is unknown, among a scheme's options."""
+    """Raise ConfigError for an argument of DistributedDataParallel among options, or a name like one of `attach`."""
     for name in options:
         if name in known:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -108,7 +109,7 @@ def _asked(
 ) -> tuple[Scheme, dict[str, Any], Memory | None]:
     """Return scheme, options and memory of a leg; ConfigError for those that it does not take."""
     entry = schemes[asked["scheme"]]
-    check_arguments(options)
+    check_arguments(options, [field.name for field in fields(entry.defaults)])
     given = scheme_options(asked["compressor"], asked["density"], options)
     online = entry.online(given)
     memory = asked["memory"]
