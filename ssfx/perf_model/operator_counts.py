@@ -152,7 +152,7 @@ def _own_work(model: str) -> ModelWork:
             return _read(path)
         set_aside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "ssfx.lab.workloads.analytic", "--own", code.name, str(path)]
+    command = [sys.executable, "-m", "ssfx.lab.workloads.own_batch", code.name, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         why = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from collectives import work_reducers, work_sums
 from runtime import work
+from runtime.pool import Pool
 from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives

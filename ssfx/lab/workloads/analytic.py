@@ -10,7 +10,6 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,9 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
-from ssfx.core.errors import SsfxError
 from ssfx.core.files import write_json
-from ssfx.core.user_code import is_own, own_code
 from ssfx.lab.workloads.autocast_regions import Regions
 from ssfx.lab.workloads.base import models
 from ssfx.lab.workloads.declarations import Model
@@ -165,25 +162,15 @@ def count_work(name: str) -> ModelWork:
 
     It is one of COUNTABLE, or a function of the user's.
     """
-    if returns_batch(name):
-        from ssfx.lab.workloads.own_batch import counted_twice  # late: it counts with what is here
-
-        batch_size, inputs, optimizer, model, (small, large) = counted_twice(name)
-        return _work(Model(name, "", inputs, lambda: model, batch_size, ""), model, optimizer, small, large)
     sample = sample_of(name)
     with torch.device("meta"):
         model = models[name].build().train()
     declared = models[name]
     small, large = (_count(model, sample.batch(batch), fused=declared.fused_attention) for batch in _BATCHES)
-    return _work(replace(declared, inputs=str(sample)), model, sample.optimizer, small, large, _BATCHES)
+    return work_of(replace(declared, inputs=str(sample)), model, sample.optimizer, small, large, _BATCHES)
 
 
-def returns_batch(name: str) -> bool:
-    """Return whether an own function returns (model, batch) or (model, batch, loss): it says nothing of a sample."""
-    return is_own(name) and "sample" not in own_code(name).says
-
-
-def _work(
+def work_of(
     declared: Model, model: nn.Module, optimizer: str, small: Trace, large: Trace, sizes: tuple[int, int] | None = None
 ) -> ModelWork:  # fmt: skip
     """Return the work per sample from two traces; `sizes`: their batches (None: the declared one, and twice that)."""
@@ -302,20 +289,7 @@ def _loss(out: Any) -> Tensor:
 
 
 def main(names: list[str]) -> None:
-    """Count the work of the models named, or of all, and write it into the package.
-
-    "--own NAME PATH" instead counts one of the user's own and writes it to PATH.
-    """
-    if names[:1] == ["--own"]:
-        _, name, target = names
-        try:
-            write_json(Path(target), replace(count_work(name), model=own_code(name).name).to_json())
-        except SsfxError as error:
-            sys.exit(" ".join(str(error).split()))
-        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-            text = " ".join(str(error).split())
-            sys.exit(f"{text}; measure it with ssfx profile {name.partition('#')[0]} --out mine.json")
-        return
+    """Count the work of the models named, or of all, and write it into the package."""
     work_dir().mkdir(exist_ok=True)
     for name in names or COUNTABLE:
         work = count_work(name)

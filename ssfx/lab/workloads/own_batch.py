@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,13 +18,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ssfx.core import accelerator
 from ssfx.core.case import Case, ClusterChoice
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, SsfxError
+from ssfx.core.files import write_json
 from ssfx.core.origin import Origin
 from ssfx.core.user_code import own_code
 from ssfx.lab.results.manifest import describe, hardware
-from ssfx.lab.workloads.analytic import first_pass, trace_of
+from ssfx.lab.workloads.analytic import count_work, first_pass, trace_of, work_of
 from ssfx.lab.workloads.autocast_regions import autocast_regions
 from ssfx.lab.workloads.clock import Clock, Mark
+from ssfx.lab.workloads.declarations import Model
 from ssfx.lab.workloads.step import make_optimizer
 from ssfx.lab.workloads.tracing import Trace, Work
 from ssfx.perf_model.devices import Device
@@ -335,3 +339,24 @@ def _moved(tensor: Tensor) -> Tensor:
             return build(tensor.requires_grad, "meta", tensor.dtype)  # type: ignore[no-any-return]
     there = tensor.detach().to("meta")
     return nn.Parameter(there, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else there
+
+
+def main(name: str, target: str) -> None:
+    """Count the work of an own function, of either kind, and write it to a file."""
+    code = own_code(name)
+    try:
+        if "sample" in code.says:
+            work = count_work(name)
+        else:
+            batch_size, inputs, optimizer, model, traces = counted_twice(name)
+            work = work_of(Model(name, "", inputs, lambda: model, batch_size, ""), model, optimizer, *traces)
+        write_json(Path(target), replace(work, model=code.name).to_json())
+    except SsfxError as error:
+        sys.exit(" ".join(str(error).split()))
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        text = " ".join(str(error).split())
+        sys.exit(f"{text}; measure it with ssfx profile {name.partition('#')[0]} --out mine.json")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
