@@ -14,7 +14,7 @@ from statistics import fmean, quantiles
 
 from ssfx.compressors import build
 from ssfx.core.rows import Row
-from ssfx.lab.results.steps_to_quality import best_so_far, steps_to
+from ssfx.lab.calibration.steps_to_quality import best_so_far, steps_to
 
 EXPERIMENT = "long_quality"
 FEWEST_STEPS = 1000

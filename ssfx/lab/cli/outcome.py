@@ -11,9 +11,9 @@ import click
 
 from ssfx.cli.terminal import print_table, say
 from ssfx.core.rows import Row
+from ssfx.lab.calibration.steps_to_quality import multiples
 from ssfx.lab.results.comparisons import Panel, panels
 from ssfx.lab.results.speedup import speedup
-from ssfx.lab.results.steps_to_quality import multiples
 from ssfx.simulator.pricing.degenerate import FAR
 
 BUSY_CORES = 0.2

@@ -9,9 +9,9 @@ import pytest
 from figures.synthetic import row
 
 from ssfx.core.rows import Row
+from ssfx.lab.calibration.steps_to_quality import multiples
 from ssfx.lab.cli.outcome import plain_outcome, print_outcome
 from ssfx.lab.results.comparisons import panels
-from ssfx.lab.results.steps_to_quality import multiples
 
 
 def run(scheme: str, slower: float, seed: int = 0, **by: Any) -> Row:
