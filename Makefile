@@ -56,8 +56,8 @@ test-fast: $(INSTALLED) ## the tests that take seconds
 test-pages: $(INSTALLED) ## generated pages, pictures and verdicts, made again: whether `make docs` would change any
 	@$(BIN)/python -m pytest $(SHARED) -m "pages and not nightly"
 
-coverage: $(INSTALLED) ## lines that the tests that take seconds reach; fails below FLOOR percent
-	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun and not nightly" --cov=ssfx --cov=experiments \
+coverage: $(INSTALLED) ## lines that all tests without torchrun reach in their own process; fails below FLOOR percent
+	@$(BIN)/python -m pytest $(SHARED) -m "not torchrun and not nightly" --cov=ssfx --cov=experiments \
 	  --cov-report=term:skip-covered --cov-fail-under=$(FLOOR)
 
 soak: $(INSTALLED) ## 30 minutes of random faults in a loop (MINUTES=5, SEED=1): right rows, and nothing piles up

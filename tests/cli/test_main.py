@@ -75,6 +75,7 @@ HEAVY = {"torch", "pandas", "matplotlib", "rich", "numpy", "psutil", "hydra", "y
 """Packages that take a noticeable part of a second, or that only runs need."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "needed"),
     [

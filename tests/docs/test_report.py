@@ -63,6 +63,7 @@ def parsed(tmp_path_factory):
     return text, page
 
 
+@pytest.mark.slow
 def test_it_asks_for_nothing_from_anywhere(parsed):
     text, page = parsed
     assert page.addresses

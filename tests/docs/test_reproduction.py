@@ -56,6 +56,7 @@ def test_every_claim_of_every_paper_has_a_line_with_its_verdict_and_reason(page)
         assert one.reason.replace("|", "\\|") in page
 
 
+@pytest.mark.slow
 def test_what_the_page_says_about_rows_and_verdicts():
     start = datetime(2026, 1, 1, tzinfo=UTC)
     times = {"started": start.isoformat(), "stopped": (start + timedelta(minutes=2)).isoformat()}
@@ -70,6 +71,7 @@ def test_what_the_page_says_about_rows_and_verdicts():
     assert "| as stated | 9 | simulated (nominal) | agrees | - |" in text
 
 
+@pytest.mark.slow
 def test_without_rows_the_page_says_so():
     text = section(reproduction_page([]), "ssfusion.fig12")
     assert "**Rows.** none yet." in text

@@ -27,6 +27,7 @@ def cells(text):
     return [line.strip("| ").split(" | ") for line in lines[2:]]
 
 
+@pytest.mark.slow
 def test_every_paper_has_one_line_whose_counts_add_up(simulated):
     table = cells(status_block(simulated))
     sizes = {ledger.paper: len(ledger.claims) for ledger in ledgers()}
@@ -39,6 +40,7 @@ def test_every_paper_has_one_line_whose_counts_add_up(simulated):
     assert columns == [total(verdicts)[column] for column in COLUMNS]
 
 
+@pytest.mark.slow
 def test_the_sentence_counts_sources_and_kinds_apart(simulated):
     text = " ".join(status_block(simulated).split("\n\n")[0].split())
     assert "Of 657 claims of 5 papers, " in text
@@ -50,6 +52,7 @@ def test_the_sentence_counts_sources_and_kinds_apart(simulated):
     assert "orderings: " in text
 
 
+@pytest.mark.slow
 def test_the_sentence_says_that_no_gpu_tested_a_claim_until_one_does(simulated):
     without = [*throughput(), *simulated]  # simulated rows name a GPU, but none was there
     assert any(one.case.device == "cuda" for one in without)

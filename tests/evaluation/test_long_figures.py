@@ -233,6 +233,7 @@ def test_table_5_measures_long_runs_of_ssfusion_alone() -> None:
     assert figure.finding(rows) == "observing and planning take 1 to 1 % of runs of 2000 steps (measured)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*QUALITY_FIGURES, "s2reducer.fig8"])
 def test_every_figure_is_drawn_from_some_of_its_rows(name: str, tmp_path: Path) -> None:
     curves = {"union_density": [0.01] * 4, "error_norm": [1.0, 2.0, 3.0, 4.0], "threshold": [1.0, 2.0, 3.0, 4.0]}

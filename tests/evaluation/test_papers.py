@@ -37,6 +37,7 @@ def test_papers_do_not_share_a_claim() -> None:
     assert len(claims) == len(set(claims)) == sum(len(LEDGERS[paper].claims) for paper in PAPERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "figure", thinned(one for one in FIGURES.values() if not one.needs), ids=lambda figure: figure.name
 )

@@ -61,6 +61,7 @@ def test_a_figure_of_simulated_schemes_shows_auto_and_names_its_budget(rows, nam
     assert not shown_in(png)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=lambda figure: figure.name)
 def test_no_verdict_depends_on_auto(rows, figure):
     own = figure.select(rows)

@@ -27,6 +27,7 @@ def names(words):
     return [figure.name for figure in chosen(words)]
 
 
+@pytest.mark.slow
 def test_what_has_not_changed_is_left_alone_and_what_has_is_drawn(tmp_path, monkeypatch):
     assert set(states(draw_all(SMALL, [], tmp_path)).values()) == {"drawn"}
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -54,6 +55,7 @@ def test_other_rows_draw_a_figure_again(tmp_path):
         assert states(draw_all(["ssfusion.fig13_here"], used, tmp_path)) == {"ssfusion.fig13_here": expected}
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_files(tmp_path):
     several = ["ssfusion.eq1", "ssfusion.eq3", "ssfusion.eq4", "ssfusion.fig3"]
     one, two = (draw_all(several, [], tmp_path / str(count), processes=count) for count in (1, 2))

@@ -160,6 +160,7 @@ def test_it_is_not_behind_schemes_with_the_same_compressor(scheme: str, gbps: in
     assert mine <= theirs * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.01}, {"density": 0.05, "leave_out": True}])
@@ -185,6 +186,7 @@ def test_more_bandwidth_is_never_slower_on_a_real_model() -> None:
 RATES = [(random.Random(seed).uniform(10, 60), model) for seed, model in enumerate(("resnet50", "vgg16") * 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "model", "most"),
     # 75 and 90 Gbit/s are among the rates of the first; the second is the worst that was met.
@@ -438,6 +440,7 @@ def test_under_a_promise_everything_goes_by_a_kind_of_the_budget(
         assert sends_as(plan, allowed.kinds)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), options=st.sampled_from(BUDGETS), factor=st.sampled_from([0.2, 1, 30]))
 @example(seed=1030, options={}, factor=0.2)
@@ -581,6 +584,7 @@ def test_dense_quality_sends_every_element() -> None:
     assert {kind.compressor for kind in kinds} == {None, "bf16", "fp16"}
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_exchanges_that_take_from_backward_make_no_step_shorter(seed: int) -> None:

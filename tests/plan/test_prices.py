@@ -95,6 +95,7 @@ def planned_s(scheme: str, profile: Profile, costs: Costs, **options: object) ->
     return evaluate(plan, profile, costs).total_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", PROFILED)
 def test_more_bandwidth_never_makes_a_planned_step_slower(scheme: str) -> None:
     found = []
@@ -104,6 +105,7 @@ def test_more_bandwidth_never_makes_a_planned_step_slower(scheme: str) -> None:
     assert all(faster_s <= 1.05 * slower_s for slower_s, faster_s in pairwise(found)), found
 
 
+@pytest.mark.slow
 # Searches are heuristics: of 2,000 comparisons of random instances one was 5.3 % slower (espresso). Which instances are
 # drawn here is fixed, so that a run of the tests does not depend on meeting that one.
 @pytest.mark.parametrize("scheme", PROFILED)
