@@ -51,10 +51,12 @@ class Commit:
     def begin(self, names: set[str]) -> None:
         """The averages of `names` are in `.grad` now."""
         self.open, self._looked_in, self._masked = names, None, set()
-        self._written = {
-            name: (ref(grad), grad._version) for name in names if (grad := self._params[name].grad) is not None
-        }
-        self._versions = {name: self._params[name]._version for name in names}
+        self._written, self._versions = {}, {}
+        for name in names:  # one pass: a step of a small model is bound by Python
+            param = self._params[name]
+            self._versions[name] = param._version
+            if (grad := param.grad) is not None:
+                self._written[name] = ref(grad), grad._version
         self._probe.take(frozenset(names))
 
     def forget(self) -> None:
@@ -80,6 +82,8 @@ class Commit:
 
     def cancelled(self, optimizer: torch.optim.Optimizer) -> set[str]:
         """Return the open parameters of an optimizer that is about to step whose averages a script has cancelled."""
+        if self._as_written():
+            return set()
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         mine = {name for name in self.open if id(self._params[name]) in held}
         gone = {name for name in mine if self._params[name].grad is None} | self._zeroed(mine)
@@ -162,6 +166,17 @@ class Commit:
             later()
 
     # ---- evidence ---------------------------------------------------------------------------------------------------
+
+    def _as_written(self) -> bool:
+        """Return whether every average is in `.grad` as the exchange wrote it."""
+        params = self._params
+        return len(self._written) == len(self._versions) and all(
+            name in params
+            and (grad := params[name].grad) is written()
+            and grad is not None
+            and grad._version == version
+            for name, (written, version) in self._written.items()
+        )
 
     def _changes(self, name: str) -> int:
         """Return how often the gradient that was written has been changed in place; -1: it is another tensor."""
