@@ -4,7 +4,7 @@
 
 VENV ?= .venv
 WORKERS ?= 2
-SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 --durations-min=5
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
