@@ -185,7 +185,7 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
             raise ConfigError(f"{word!r} fits no {key}; choose some of: {some_of(choices(key))}")
         return key, values
     values = tuple(override.sweep_iterator()) if override.is_sweep_override() else (value,)
-    if re.fullmatch(r"0,0*\d+", text):
+    if re.fullmatch(r"0,0*\d+" if key == "density" else r"0,0+\d+", text):
         raise ConfigError(f"{word!r} has a comma, which separates values; write {key}={text.replace(',', '.')}")
     if isinstance(value, list | dict) and (key in GROUPS or TYPES.get(key) in (int, float, float | None)):
         each = ",".join(map(str, value))

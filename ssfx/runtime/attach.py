@@ -84,9 +84,10 @@ def attach(
          "scaler": (scaler, torch.amp.GradScaler), "costs": (costs, Costs), "profile": (profile, Profile),
          "comm": (comm, Comm), "seed": (seed, Integral)}
     )  # fmt: skip
+    extension = _extension(model)
     if comm is None:
-        check_group(process_group)
-    if extension := _extension(model):
+        check_group(None if extension else process_group)
+    if extension:
         if comm is not None:
             raise ConfigError("virtual ranks exchange gradients of whole models; train sharded ones by torchrun")
         return extension(

@@ -391,7 +391,7 @@ def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quality": "normal", "density": 0.1}, "quality and density are budgets, of which there is one"),
+        ({"quality": "normal", "density": 0.1}, "quality and density are budgets, and only one may be given"),
         ({"compressor": "topk", "error_budget": 0.1}, "error_budget has no effect with compressor=topk"),
         ({"compressor": "fp16", "density": 0.1}, "sends as much at every density"),
         ({"density": 0.0}, r"density must be in \(0, 1\]"),

@@ -37,8 +37,8 @@ _WAITS_FOR_DEVICE = {"aten::_local_scalar_dense", "aten::nonzero", "aten::equal"
 use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
 """How many hold a storage, by torch's private count; where torch has none, memory given away too early is not seen."""
 _THREADS = {
-    ("sync.py", "_hook"): "training",
-    ("sync.py", "_end_of_graph"): "training",
+    ("step.py", "_hook"): "training",
+    ("step.py", "_end_of_graph"): "training",
     ("queue.py", "_run"): "exchange",
     ("exchange.py", "job"): "host",
 }
