@@ -10,7 +10,8 @@ from ssfx.core import progress as progress_module
 from ssfx.core.progress import aloud, announce, doing
 from ssfx.schemes import make_plan as make_plan_module
 
-TOO_MANY = "at most 1,000,000 of each can be simulated"
+TOO_MANY = "at most 1,000,000 can be simulated"
+NO_NODE = "must be in [1, 64] cards a node"
 
 
 @pytest.mark.parametrize("command", ["simulate", "plan", "advise", "run --dry-run", "run --dry-run engine=slurm"])
@@ -25,7 +26,7 @@ def test_more_ranks_than_a_million_are_refused_in_a_line(command, key, capsys):
         words = [word for word in words if word != "engine=slurm"]  # which finds them as they are
     assert main(words) == 2
     err = capsys.readouterr().err
-    assert TOO_MANY in err
+    assert (NO_NODE if "nics" in key else TOO_MANY) in err
     assert err.count("\n") == 1
 
 
@@ -39,9 +40,9 @@ def test_many_ranks_are_said_to_be_out_of_range(capsys):
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("intra.gbps=2.5e-28", "cluster.intra.gbps must be in [0.001, 1e+08] Gbit/s, got 2.5e-28"),
-        ("inter.gbps=1e12", "cluster.inter.gbps must be in [0.001, 1e+08] Gbit/s"),
-        ("inter.latency_s=25", "cluster.inter.latency_s is in seconds and at most 10, got 25"),
+        ("intra.gbps=2.5e-28", "cluster.intra.gbps must be in [0.001, 20000] Gbit/s, got 2.5e-28"),
+        ("inter.gbps=1e12", "cluster.inter.gbps must be in [0.001, 6400] Gbit/s"),
+        ("inter.latency_s=25", "cluster.inter.latency_s must be in [0, 0.5] s, got 25"),
     ],
 )
 def test_a_link_out_of_all_range_is_a_slip(word, said, capsys):

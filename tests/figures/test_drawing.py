@@ -165,7 +165,7 @@ def test_a_paper_names_all_its_figures_in_its_order():
 
 
 def test_a_wrong_name_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"did you mean 'ssfusion\.fig1\d?'"):
+    with pytest.raises(ConfigError, match=r"did you mean one of ssfusion\.fig11, ssfusion\.fig1\?"):
         names(["ssfusion.fig111"])
 
 

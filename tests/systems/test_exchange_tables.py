@@ -202,7 +202,7 @@ WRONG = [
     ([1], r"cluster\.exchanges must hold tables with collective, ranks"),
     ("x", r"cluster\.exchanges must be a list of tables"),
     ([{"collective": "all_reduce"}], "ranks must be a whole number, got None"),
-    ([TABLE | {"rank": 2}], "unknown key in exchanges 'rank'; did you mean 'ranks'"),
+    ([TABLE | {"rank": 2}], "unknown key in exchanges 'rank'; did you mean one of ranks, ranks_per_node"),
     ([TABLE | {"collective": "allreduce"}], "did you mean 'all_reduce'"),
     ([TABLE | {"ranks": 3, "ranks_per_node": 2}], "3 ranks, 2 in a node"),
     ([TABLE | {"us": [1]}], "2 and 1 bytes and us"),
