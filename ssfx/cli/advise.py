@@ -209,8 +209,8 @@ def _draw(advice: Advice, drawn: bool, page: Path | None) -> None:
     from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page
 
     answer = answer_of(advice)
-    told = [one for one in advice.entries if one not in answer.vague]
-    bars = {one.scheme: parts_of(one.trial.simulated.metrics(1)) for one in told}
+    ranked = [one for one in advice.entries if one not in answer.vague]
+    bars = {one.scheme: parts_of(one.trial.simulated.metrics(1)) for one in ranked}
     if drawn:
         click.echo()
         for line in bar_lines(bars):

@@ -67,11 +67,11 @@ def _apart(events: Sequence[Mapping[str, Any]], simulated: Simulated, row: Row) 
     for event in events:
         if event["ph"] == "X" and event["pid"] == 0:
             measured[event["name"]] = measured.get(event["name"], 0.0) + event["dur"] / 1e6
-    told: dict[str, float] = {}
+    predicted_s: dict[str, float] = {}
     for task in simulated.tasks:
-        told[task.stage] = told.get(task.stage, 0.0) + task.seconds
-    shared = sorted(set(measured) & set(told), key=lambda name: -abs(measured[name] - told[name]))
-    parts = [f"{name} {1e3 * measured[name]:.1f} ms, simulated {1e3 * told[name]:.1f}" for name in shared[:3]]
+        predicted_s[task.stage] = predicted_s.get(task.stage, 0.0) + task.seconds
+    shared = sorted(set(measured) & set(predicted_s), key=lambda name: -abs(measured[name] - predicted_s[name]))
+    parts = [f"{name} {1e3 * measured[name]:.1f} ms, simulated {1e3 * predicted_s[name]:.1f}" for name in shared[:3]]
     if parts:
         yield f"most of the difference: {'; '.join(parts)}"
     if (busy := row.manifest.get("background_cores") or 0.0) > BUSY_CORES:
