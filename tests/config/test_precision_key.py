@@ -84,6 +84,6 @@ def test_the_commands_say_it(capsys):
     assert found[0]["metrics"]["iteration_s"] > found[1]["metrics"]["iteration_s"]
     assert main(["advise", "model=resnet_tiny", "cluster=16gpu", "precision=bf16"]) == 0
     out = capsys.readouterr().out
-    assert "batch 32 each in bf16, density 0.01 (simulated" in " ".join(out.splitlines()[:2])
+    assert "batch 32 each in bf16, density 0.01 where a scheme selects (simulated" in " ".join(out.splitlines()[:2])
     assert main(["plan", *WORDS, "scheme=ddp", "precision=bf16"]) == 0
     assert "profile: nominal, a100, batch 32, bf16. " in capsys.readouterr().out

@@ -39,7 +39,7 @@ def test_a_thesis_is_done_in_one_folder(tmp_path):
 
     run, draw, charged = COMMANDS
     said = ssfx(run)
-    for scheme in ("ddp", "ssfusion_oi", "halves"):
+    for scheme in ("ddp", r"ssfusion_oi \(sent dense\)", "halves"):
         assert re.search(rf"^{scheme} +[\d.]+ ", said, re.MULTILINE), said
     assert "1 drawn" in ssfx(draw)
     with (tmp_path / "results" / "figures" / "thesis.bars.csv").open() as file:

@@ -67,7 +67,7 @@ def test_a_host_has_none_and_a_profile_without_a_counted_model_no_activations():
     assert device_memory(target.profile, step.plan, "cuda") is None
     other = device_memory(replace(target.profile, model="mine"), step.plan, "a100", batch_size=4)
     assert other.sample is None
-    assert other.text.endswith("activations unknown)")
+    assert other.text.endswith("activations unknown), so whether it fits is not known")
 
 
 @pytest.mark.parametrize("verb", ["plan", "simulate", "advise"])

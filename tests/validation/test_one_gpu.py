@@ -28,7 +28,7 @@ def test_the_file_says_what_was_measured_on_what_and_when():
 
 
 def test_a_gpu_of_which_the_package_has_nothing_is_refused():
-    with pytest.raises(ConfigError, match="unknown measured GPU 'h100'; did you mean 'h200'"):
+    with pytest.raises(ConfigError, match="unknown measured GPU 'h100'; choose one of: h200"):
         measured_gpu("h100")
 
 
