@@ -175,7 +175,11 @@ def with_files(folder, monkeypatch):
 def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):
     """The thinned rows of long training: none is shorter than 1,000 steps, and the experiment has every one of them."""
     with_files(tmp_path, monkeypatch)
-    made = {case.run_id: case for case in job("experiment=long_quality").cases}
+    made = {
+        case.run_id: case
+        for engine in ("local", "virtual")
+        for case in job(f"experiment=long_quality engine={engine}").cases
+    }
     rows = read_rows(reference_dir() / "long_quality_local.jsonl")
     assert len(rows) >= 26
     assert {row.run_id for row in rows} <= set(made)
