@@ -7,6 +7,7 @@ Files whose tests take longest come first, so that test processes that share the
 
 import os
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,8 +49,8 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 PROCESSES = {"pool", "pair", "ranks", "eight"}
 """Fixtures that start ranks as processes; `ranks` of tests/runtime are processes or not, as its parameter says."""
-FAST = 5
-"""Of so many cases on virtual ranks one is fast. On real ranks the first case of a test is for every change."""
+SOME = {"real": 1, "processes": 3, "slow": 6}
+"""Of the cases of one test so many are for every change, the others for the night; of quick ones all."""
 SECONDS = {"torchrun": 8.0, "slow": 1.0}
 """About what a test with such a mark takes; all others are quick."""
 MINUTES, MINUTES_S = ("test_real_slurm.py", "test_could_differ.py", "test_figures.py"), 200.0
@@ -57,15 +58,22 @@ MINUTES, MINUTES_S = ("test_real_slurm.py", "test_could_differ.py", "test_figure
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    seen: Counter[tuple[Any, ...]] = Counter()
+    cases: dict[tuple[Any, ...], list[pytest.Item]] = {}
     for item in items:
         on = item.callspec.params.get("ranks") if hasattr(item, "callspec") else None
-        number = seen[item.path, getattr(item, "originalname", None), on]
-        seen[item.path, getattr(item, "originalname", None), on] += 1
-        if on == "gloo" and number:
-            item.add_marker(pytest.mark.nightly)
-        if number % FAST if on == "virtual" else PROCESSES & set(getattr(item, "fixturenames", ())):
+        kind = "real" if on == "gloo" else "quick"
+        if on is None and PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+            kind = "processes"
+        elif on == "virtual" or item.get_closest_marker("slow") or item.get_closest_marker("torchrun"):
+            kind = "slow"
+        cases.setdefault((item.path, item.cls, getattr(item, "originalname", item.name), kind), []).append(item)
+    for (*_, kind), alike in cases.items():
+        alike.sort(key=lambda item: zlib.crc32(item.name.encode()))  # an order that mixes what products vary
+        for item in alike[SOME.get(kind, len(alike)) :]:
+            item.add_marker(pytest.mark.nightly)
+        for item in alike[1:] if kind == "slow" else alike if kind == "real" else []:
+            item.add_marker(pytest.mark.slow)  # the first on virtual ranks takes part of a second
     file_s: Counter[Path] = Counter({path: MINUTES_S for path in {item.path for item in items} if path.name in MINUTES})
     for item in items:
         file_s[item.path] += next((s for mark, s in SECONDS.items() if item.get_closest_marker(mark)), 0.05)

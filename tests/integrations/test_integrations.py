@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from processes import finished, torchrun
-from thinned import thinned
 
 LIBRARY = {"trainer": "transformers", "accelerate": "accelerate", "lightning": "lightning", "sharded": "accelerate"}
 SCRIPT = Path(__file__).with_name("scripts.py")
@@ -22,7 +21,7 @@ def launch(kind: str, folder: Path) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.slow
 @pytest.mark.torchrun
-@pytest.mark.parametrize("kind", thinned(LIBRARY))  # of transformers and a sharded one; the others every night
+@pytest.mark.parametrize("kind", LIBRARY)
 def test_a_trainer_exchanges_by_ssfx_alone_and_resumes_exactly(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     pytest.importorskip(LIBRARY[kind])

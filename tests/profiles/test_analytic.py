@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from thinned import thinned
 from torch import Tensor, nn
 
 from ssfx.lab.workloads import analytic, models
@@ -133,7 +132,7 @@ def test_the_order_is_that_of_a_real_backward_pass(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", thinned(sorted(COUNTABLE), every=6))
+@pytest.mark.parametrize("name", sorted(COUNTABLE))
 def test_shipped_work_is_up_to_date(name: str) -> None:
     """FLOPs and order are the model's; how operators are cut into kernels may change a little with torch's version."""
     shipped, now = model_work(name), count_work(name)

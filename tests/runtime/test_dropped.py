@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from runtime import work_dropped as work
 from runtime.pool import Pool
-from thinned import thinned
 
 Options = dict[str, Any]
 DDP: Options = {}
@@ -22,7 +21,7 @@ EVERY_KIND: dict[str, Options] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", thinned(EVERY_KIND))
+@pytest.mark.parametrize("name", EVERY_KIND)
 def test_a_model_that_is_dropped_keeps_no_thread_and_no_descriptor(pool: Pool, name: str) -> None:
     for report in pool.run(work.one_after_another, 3, EVERY_KIND[name]):
         assert all(report["equal"]), report

@@ -16,7 +16,6 @@ from runtime import work_fake_device as work
 from runtime.cases import CASES, DENSE, SPARSE, THOROUGH, Options, name, of_scheme
 from runtime.fake_device import FakeDevice, use_count
 from runtime.pool import Pool
-from thinned import thinned
 
 STEPS = 7
 """The last two are by the plan of a scheme that observes five."""
@@ -58,7 +57,7 @@ def test_no_scheme_has_a_race_and_values_are_those_of_the_cpu(pool: Pool, runs: 
 
 @pytest.mark.parametrize(
     ("options", "kind", "world"),
-    thinned(OTHERS),
+    OTHERS,
     ids=lambda value: name(value) if isinstance(value, dict) else str(value),
 )
 def test_other_models_worlds_and_compressors_have_none_either(

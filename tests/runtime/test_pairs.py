@@ -8,7 +8,6 @@ import pytest
 from runtime import work
 from runtime.ranks import Ranks
 from runtime.test_conformance import assert_same
-from thinned import thinned
 
 from ssfx.compressors import build, compressors
 from ssfx.compressors.memories import check_pair, memories
@@ -50,13 +49,13 @@ def test_every_compressor_is_in_some_pair() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", thinned(PAIRS), ids=name)
+@pytest.mark.parametrize("options", PAIRS, ids=name)
 def test_a_resumed_run_equals_an_uninterrupted_one(ranks: Ranks, options: Options) -> None:
     assert all(ranks.run(work.resumes_exactly, 2, options, 3))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", thinned(PAIRS), ids=name)
+@pytest.mark.parametrize("options", PAIRS, ids=name)
 def test_a_step_with_one_bad_number_leaves_no_trace(ranks: Ranks, options: Options) -> None:
     reports = ranks.run(work.rolls_back, 2, options, float("nan"))
     assert_same(reports[1]["weights"], reports[0]["weights"])
@@ -68,7 +67,7 @@ def test_a_step_with_one_bad_number_leaves_no_trace(ranks: Ranks, options: Optio
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", thinned(PAIRS), ids=name)
+@pytest.mark.parametrize("options", PAIRS, ids=name)
 def test_replicas_stay_equal(ranks: Ranks, options: Options) -> None:
     results = ranks.run(work.survives_disorder, 3, options)
     for weights in results[1:]:

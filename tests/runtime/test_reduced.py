@@ -10,7 +10,6 @@ from runtime import work_reduced_models as models
 from runtime.cases import in_turn, turns
 from runtime.pool import Pool
 from runtime.ranks import Ranks
-from thinned import thinned
 
 Options = dict[str, Any]
 
@@ -91,7 +90,7 @@ def test_a_run_with_bad_steps_equals_the_run_without_them(ranks: Ranks, case: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", thinned(CASES))
+@pytest.mark.parametrize("case", CASES)
 def test_a_run_resumed_after_any_step_is_the_same(ranks: Ranks, case: str) -> None:
     first = 5 if case in PROFILED else 0  # before that, what is planned depends on measured times
     assert ranks.run(work.resumes_anywhere, 3, CASES[case], range(first, 8)) == [[]] * 3
@@ -129,9 +128,7 @@ DTYPES = (["bfloat16", "float32"], ["float32", "float32"], ["float16", "bfloat16
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "dtypes"), thinned(turns([case for case in CASES if case not in BY_HAND], DTYPES), every=2)
-)
+@pytest.mark.parametrize(("case", "dtypes"), turns([case for case in CASES if case not in BY_HAND], DTYPES))
 def test_empty_tied_frozen_unused_and_mixed_parameters(ranks: Ranks, case: str, dtypes: list[str]) -> None:
     rounding = 1e-6 if set(dtypes) == {"float32"} else 1e-2
     for report in ranks.run(models.odd, 3, CASES[case], dtypes):

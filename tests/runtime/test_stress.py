@@ -7,7 +7,6 @@ import torch
 from runtime import work_stress
 from runtime.cases import name, of_scheme
 from runtime.pool import Pool
-from thinned import thinned
 
 from ssfx.collectives import collectives
 from ssfx.schemes import schemes
@@ -16,7 +15,7 @@ STEPS = 30
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", thinned(schemes.names()))
+@pytest.mark.parametrize("scheme", schemes.names())
 def test_delays_and_disorder_neither_hang_nor_part_the_replicas(pool: Pool, scheme: str) -> None:
     options = of_scheme(scheme, 3)
     results = pool.run(work_stress.under_stress, 3, options, STEPS)

@@ -8,7 +8,6 @@ from plan.options import keeps_all
 from runtime import work
 from runtime.cases import BIASED, DENSE, SPARSE, in_turn, name, of_scheme, turns
 from runtime.ranks import Ranks
-from thinned import thinned
 
 from ssfx.schemes import schemes
 
@@ -41,7 +40,7 @@ def test_mass_is_conserved(ranks: Ranks, scheme: str, world: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "world"), thinned(turns(EVERY, LARGE)))
+@pytest.mark.parametrize(("scheme", "world"), turns(EVERY, LARGE))
 def test_resume_rollback_accumulation_and_disorder(ranks: Ranks, scheme: str, world: int) -> None:
     options = of_scheme(scheme, world)
     assert all(ranks.run(work.resumes_exactly, world, options, 7))

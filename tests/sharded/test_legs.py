@@ -9,7 +9,6 @@ import pytest
 import torch
 from sharded import work
 from sharded.conftest import Run
-from thinned import thinned
 
 from ssfx.config.compose import compose
 from ssfx.core.errors import ConfigError
@@ -93,29 +92,26 @@ def test_one_shard_of_all_is_torch_bit_for_bit(ranks: Run, world: int, shape: tu
 
 @pytest.mark.parametrize(
     "options",
-    thinned(
-        [
-            {"scheme": "ddp"},
-            {"scheme": "ddp_fp16"},
-            {"scheme": "ddp_fp16", "compressor": "bf16"},
-            {"scheme": "per_tensor", "compressor": "qsgd(bits=8)"},
-            {"scheme": "fused_all", "compressor": "qsgd(bits=4,bucket=32)"},
-            TOPK,
-            {"scheme": "topk", "density": 0.05, "compressor": "topk(value_dtype=float16)"},
-            {"scheme": "per_tensor", "compressor": "dgc", "density": 0.05},
-            {"scheme": "fused_all", "compressor": "block_topk(block=8)", "density": 0.2},
-            POWERSGD,
-            {"scheme": "acpsgd", "compressor": "acpsgd(rank=1)"},
-            {"scheme": "cltk", "density": 0.05},
-            {"scheme": "oktopk", "density": 0.05},
-            {"scheme": "ddp_quantized"},
-            {"scheme": "gtopk", "density": 0.05},
-            {"scheme": "spardl", "density": 0.05},
-            {"scheme": "signsgd", "compressor": "signsgd(zeros=abstain)"},
-            AUTO,
-        ],
-        every=2,
-    ),
+    [
+        {"scheme": "ddp"},
+        {"scheme": "ddp_fp16"},
+        {"scheme": "ddp_fp16", "compressor": "bf16"},
+        {"scheme": "per_tensor", "compressor": "qsgd(bits=8)"},
+        {"scheme": "fused_all", "compressor": "qsgd(bits=4,bucket=32)"},
+        TOPK,
+        {"scheme": "topk", "density": 0.05, "compressor": "topk(value_dtype=float16)"},
+        {"scheme": "per_tensor", "compressor": "dgc", "density": 0.05},
+        {"scheme": "fused_all", "compressor": "block_topk(block=8)", "density": 0.2},
+        POWERSGD,
+        {"scheme": "acpsgd", "compressor": "acpsgd(rank=1)"},
+        {"scheme": "cltk", "density": 0.05},
+        {"scheme": "oktopk", "density": 0.05},
+        {"scheme": "ddp_quantized"},
+        {"scheme": "gtopk", "density": 0.05},
+        {"scheme": "spardl", "density": 0.05},
+        {"scheme": "signsgd", "compressor": "signsgd(zeros=abstain)"},
+        AUTO,
+    ],
     ids=lambda options: " ".join(str(value) for key, value in options.items() if key != "costs"),
 )
 def test_every_method_keeps_replicas_equal_and_resumes(ranks: Run, options: Options) -> None:

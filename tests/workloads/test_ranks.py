@@ -9,7 +9,6 @@ import pytest
 import torch
 from plan.options import usual
 from runtime.pool import Pool
-from thinned import thinned
 from workloads import work
 
 from ssfx.schemes import schemes
@@ -59,7 +58,7 @@ def test_a_case_runs_and_resumes_on_two_ranks(pair: Pool, tmp_path: Path, change
             _assert_same(one[part], two[part], part)
 
 
-@pytest.mark.parametrize("scheme", thinned(schemes.names()))
+@pytest.mark.parametrize("scheme", schemes.names())
 def test_every_scheme_resumes_exactly_within_a_schedule(pair: Pool, tmp_path: Path, scheme: str) -> None:
     steps = 9
     cut = random.Random(scheme).randint(steps // 2 + 1, steps - 1)  # the only checkpoint, with the plan in use
