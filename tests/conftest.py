@@ -49,7 +49,7 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 PROCESSES = {"pool", "pair", "ranks", "eight"}
 """Fixtures that start ranks as processes; `ranks` of tests/runtime are processes or not, as its parameter says."""
-SOME = {"real": 1, "processes": 3, "slow": 6}
+SOME = {"real": 1, "torchrun": 1, "processes": 3, "slow": 6}
 """Of the cases of one test so many are for every change, the others for the night; of quick ones all."""
 SECONDS = {"torchrun": 8.0, "slow": 1.0}
 """About what a test with such a mark takes; all others are quick."""
@@ -65,7 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if on is None and PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
             kind = "processes"
-        elif on == "virtual" or item.get_closest_marker("slow") or item.get_closest_marker("torchrun"):
+        elif item.get_closest_marker("torchrun"):
+            kind = "torchrun"
+        elif on == "virtual" or item.get_closest_marker("slow"):
             kind = "slow"
         cases.setdefault((item.path, item.cls, getattr(item, "originalname", item.name), kind), []).append(item)
     for (*_, kind), alike in cases.items():

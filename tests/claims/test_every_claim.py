@@ -8,10 +8,11 @@ import pytest
 from figures.synthetic import row
 from figures.synthetic_clusters import clusters
 
-from experiments.common.claims.every_claim import headlines, verdicts, why_not_attempted
+from experiments.common.claims.every_claim import headlines, verdicts, why_not_attempted, within_error
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.discovery import discover
+from ssfx.advice.trust import Trust
 from ssfx.core.errors import RunError
 
 CLAIMS = claims_by_id()
@@ -72,3 +73,23 @@ def test_simulated_rows_speak_once_for_each_calibration_and_real_rows_too():
     assert {source for source, _ in said} == {"simulated", "measured"}
     assert {one.claim for one in found} == set(CLAIMS)
     assert len({(one.claim, one.source, one.calibration) for one in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("claim", "ours", "outcome"),
+    [
+        ("acpsgd.iv.ar.sep", 1.08, "within error"),  # of a time in ms
+        ("acpsgd.iv.ar.sep", 0.92, "within error"),
+        ("acpsgd.iv.ar.sep", 1.2, "disagrees"),
+        ("mergecomp.table3.fp16.g8", 1.08, "disagrees"),  # a gain in percent
+    ],
+)
+def test_times_as_far_off_as_simulated_steps_are_tell_nothing(claim, ours, outcome):
+    paper = CLAIMS[claim].bounds
+    simulated = compared(claim, paper, ours * paper[0], source="simulated", calibration="nominal")
+    trust = Trust("published", 0.11, 0.64, 90)
+    found = within_error(simulated, CLAIMS[claim], trust)
+    assert (simulated.outcome, found.outcome) == ("disagrees", outcome)
+    assert within_error(simulated, CLAIMS[claim], None) == simulated
+    measured = compared(claim, paper, ours * paper[0], source="measured")
+    assert within_error(measured, CLAIMS[claim], trust) == measured

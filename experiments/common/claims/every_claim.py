@@ -14,8 +14,12 @@ from experiments.common.claims.calibration_inputs import USED, used_by
 from experiments.common.claims.evidence import evidence
 from experiments.common.claims.ledger import PaperClaim, claims_by_id, ledgers
 from experiments.common.claims.verdicts import JUDGED, Verdict, headline
+from ssfx.advice.trust import Trust, trust_in
 from ssfx.core.errors import SsfxError
 from ssfx.core.rows import Row
+
+TIMES = ("ms", "s", "x")
+"""Units of times and of their ratios, which the error of simulated steps says something of."""
 
 
 class Judging(Protocol):
@@ -119,7 +123,25 @@ def _as_it_counts(verdict: Verdict, claim: PaperClaim) -> Verdict:
         return replace(verdict, outcome="not comparable", reason=USED)
     if verdict.outcome in JUDGED and verdict.source != "restated" and claim.contradiction:
         return replace(verdict, outcome="not comparable", reason=claim.contradiction)
-    return verdict
+    return within_error(verdict, claim, trust_in("nominal"))
+
+
+def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Verdict:
+    """Return the verdict, "within error" where a simulated time or speedup is no further off than simulated steps are.
+
+    That is the mean of all published steps: neither agreement nor disagreement can be told. Gains in percent are left
+    out: a small difference of times is a large one of gains.
+    """
+    unit = (claim.unit or "").partition("(")[0].strip()
+    if verdict.source != "simulated" or verdict.outcome != "disagrees" or unit not in TIMES or trust is None:
+        return verdict
+    if verdict.stated is None or verdict.stated[0] != verdict.stated[1] or not verdict.stated[0] or not verdict.values:
+        return verdict
+    off = max(abs(value / verdict.stated[0] - 1) for value in verdict.values)
+    if off > trust.mean:
+        return verdict
+    why = f"{off:.0%} off, and published steps are {trust.mean:.0%} off on average in simulation; {verdict.reason}"
+    return replace(verdict, outcome="within error", reason=why)
 
 
 def _verdicts_of(figure: Judging, rows: Sequence[Row]) -> Sequence[Verdict]:

@@ -83,8 +83,8 @@ def sentence(counted: Counter[Column]) -> str:
     """Return counts in words: how many of the tested claims agree, partly and not, and how many were not tested."""
     return (
         f"{counted['agrees']} of {tested(counted)} tested claims agree, {counted['partly']} partly, "
-        f"{counted['disagrees']} disagree; {counted['restated']} restate a set-up or a definition, "
-        f"{counted['not comparable']} not comparable, {counted['not attempted']} not attempted"
+        f"{counted['within error']} within the simulator's error, {counted['disagrees']} disagree; "
+        f"{counted['restated']} restate a set-up or a definition, {counted['not comparable']} not comparable, {counted['not attempted']} not attempted"
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-Outcome = Literal["agrees", "partly", "disagrees", "not comparable", "not attempted"]
-JUDGED: tuple[Outcome, ...] = ("agrees", "partly", "disagrees")
+Outcome = Literal["agrees", "partly", "within error", "disagrees", "not comparable", "not attempted"]
+JUDGED: tuple[Outcome, ...] = ("agrees", "partly", "within error", "disagrees")
 """Outcomes of a comparison; the others have none."""
 Source = Literal["computed", "measured", "emulated", "simulated", "published", "restated", "none"]
 """Where our value comes from: "computed" is exact, from shapes or formulas, and needs no run; "none" has no value.

@@ -119,6 +119,7 @@ _EXTRAPOLATED = " *"
 OUTCOME_COLOURS = {
     "agrees": "#00704a",
     "partly": "#b36b00",
+    "within error": "#7a5c00",
     "disagrees": "#b3261e",
     "not comparable": "#666666",
     "not attempted": "#8a8a8a",

@@ -34,7 +34,8 @@ def summary(verdicts: Mapping[str, Verdict], rows: Sequence[Row]) -> str:
     kinds = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_kind(verdicts).items() if tested(counts))
     return (
         f"**Of {found.total()} claims of {len(papers())} papers, {tested(found)} were tested: {found['agrees']} agree, "
-        f"{found['partly']} partly, {found['disagrees']} disagree.** By source, {sources}. By kind, {kinds}. "
+        f"{found['partly']} partly, {found['within error']} lie within the simulator's error, {found['disagrees']} "
+        f"disagree.** By source, {sources}. By kind, {kinds}. "
         f"{len(restated)} more restate a set-up or a definition, {as_stated} as the paper has them; they could hardly "
         f"have come out otherwise. {_on_gpus(rows)}"
     )
