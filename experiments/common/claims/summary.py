@@ -84,7 +84,8 @@ def sentence(counted: Counter[Column]) -> str:
     return (
         f"{counted['agrees']} of {tested(counted)} tested claims agree, {counted['partly']} partly, "
         f"{counted['within error']} within the simulator's error, {counted['disagrees']} disagree; "
-        f"{counted['restated']} restate a set-up or a definition, {counted['not comparable']} not comparable, {counted['not attempted']} not attempted"
+        f"{counted['restated']} restate a set-up or a definition, {counted['not comparable']} not comparable, "
+        f"{counted['not attempted']} not attempted"
     )
 
 
