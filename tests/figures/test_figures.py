@@ -23,7 +23,7 @@ AGAIN = ["ssfusion.fig13_here", "ssfusion.table2", "ssfusion.fig7"]
 
 
 def quality(**fixed):
-    given = {"experiment": "convergence", "steps": 2000, **fixed}
+    given = {"experiment": "long_quality", "steps": 2000, "evaluate": True, **fixed}
     return [row(scheme=scheme, repeat=r, **given) for scheme in SCHEMES for r in range(3)]
 
 
@@ -155,7 +155,7 @@ def test_a_row_without_a_value_fails_its_figures(tmp_path, missing):
     assert all(bad.run_id in said and missing in said for said in failed)
 
 
-def test_a_convergence_row_without_quality_fails_its_figure(tmp_path):
-    bad = row(experiment="convergence", steps=2000, metrics={"top1": None})
+def test_a_long_row_without_quality_fails_its_figure(tmp_path):
+    bad = row(experiment="long_quality", model="vgg_small_cifar10", steps=2000, evaluate=True, metrics={"top1": None})
     (one,) = draw_all(["ssfusion.fig12"], [bad], tmp_path)
     assert "neither f1 nor top1 nor perplexity" in one.said

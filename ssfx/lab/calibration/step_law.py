@@ -25,6 +25,7 @@ FEWEST_RUNS = 3
 """Runs below which no interval is given."""
 Interval = tuple[float, float]
 Pair = tuple[float, float]
+Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def long_rows(rows: Iterable[Row]) -> list[Row]:
     """Return the rows that tell a delay from a factor: of the experiment, whole models, long enough, with a curve."""
     return [
         row
-        for row in rows
+        for row in once(rows)
         if row.case.experiment == EXPERIMENT
         and row.case.sharding == "none"
         and row.case.steps >= FEWEST_STEPS
@@ -82,8 +83,16 @@ def long_rows(rows: Iterable[Row]) -> list[Row]:
     ]
 
 
-def dense_runs(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
-    """Return the dense run of every model and seed."""
+def once(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows, but for those of virtual ranks of which real ranks ran the same: both end with equal weights."""
+    found: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: row.case.virtual):
+        found.setdefault(replace(row.case, virtual="", calibration="").run_id if row.case.virtual else row.run_id, row)
+    return list(found.values())
+
+
+def dense_runs(rows: Iterable[Row]) -> dict[Place, Row]:
+    """Return the dense run of every place."""
     return {place(row): row for row in rows if is_dense(row)}
 
 
@@ -155,7 +164,7 @@ def law_of(runs: Sequence[Reached]) -> Pair:
     return fitted([*pairs, *beyond]) if beyond else (delay, factor)
 
 
-def _law(label: str, rows: Sequence[Row], dense: Mapping[tuple[str, int], Row]) -> StepLaw | None:
+def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw | None:
     measured = [extra_steps(dense[place(row)], row) for row in rows]
     clusters = [run for run in measured if run.pairs]
     if not clusters:
@@ -181,6 +190,6 @@ def _middle(values: Sequence[float]) -> Interval:
     return cuts[0], cuts[-1]
 
 
-def place(row: Row) -> tuple[str, int]:
-    """Return what a run shares with the dense one that it is compared with: model and seed."""
-    return row.case.model, row.case.seed
+def place(row: Row) -> Place:
+    """Return what a run shares with the dense one that it is compared with: model, ranks and seed."""
+    return row.case.model, row.case.world_size, row.case.seed
