@@ -172,7 +172,7 @@ def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):
     with_files(tmp_path, monkeypatch)
     made = {
         case.run_id: case
-        for engine in ("local", "virtual")
+        for engine in ("torchrun", "virtual")
         for case in job(f"experiment=long_quality engine={engine}").cases
     }
     rows = read_rows(reference_dir() / "long_quality_local.jsonl")
