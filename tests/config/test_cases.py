@@ -90,8 +90,7 @@ def test_repeats_are_the_outer_loop():
 
 def test_user_scalars_win_over_preset_workload_and_experiment():
     (case,) = job(
-        "experiment=time_to_quality workload=mini_vgg scheme=ddp preset=full steps=7 warmup_steps=1 lr=0.25 "
-        "repeats=1"
+        "experiment=time_to_quality workload=mini_vgg scheme=ddp preset=full steps=7 warmup_steps=1 lr=0.25 repeats=1"
     ).cases
     assert (case.steps, case.warmup_steps, case.lr) == (7, 1, 0.25)
 
