@@ -15,6 +15,7 @@ from statistics import fmean, quantiles
 from ssfx.compressors import build
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.steps_to_quality import best_so_far, steps_to
+from ssfx.perf_model.operator_counts import model_work
 
 EXPERIMENT = "long_quality"
 FEWEST_STEPS = 1000
@@ -34,6 +35,7 @@ class StepLaw:
 
     unreached: the share of the levels of quality of dense training that the method never came to. longest_steps: of the
     dense runs that it rests on. each: delay and factor of every run alone. seeds: of the task with the fewest.
+    compression: of what a rank sent, of one task; None of several.
     """
 
     method: str
@@ -47,6 +49,7 @@ class StepLaw:
     seeds: int
     delay_interval: Interval | None = None
     factor_interval: Interval | None = None
+    compression: float | None = None
 
     def more_steps(self, train_steps: int) -> float:
         """Return the extra steps of a training of so many dense steps, as a share of them; ValueError below 1."""
@@ -176,6 +179,7 @@ def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw
     law = StepLaw(
         label, tuple(sorted(seeds)), len(rows), delay, factor, missed / levels, max(row.case.steps for row in rows),
         tuple(law_of([run]) for run in clusters), min(seeds.values()),
+        compression=sent_compression(rows) if len(seeds) == 1 else None,
     )  # fmt: skip
     if len(clusters) < FEWEST_RUNS:
         return law
@@ -183,6 +187,12 @@ def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw
     fits = [law_of(draw.choices(clusters, k=len(clusters))) for _ in range(DRAWS)]
     delays, factors = zip(*fits, strict=True)
     return replace(law, delay_interval=_middle(delays), factor_interval=_middle(factors))
+
+
+def sent_compression(rows: Sequence[Row]) -> float | None:
+    """Return the bytes of the gradient over those that a rank contributed a step, of runs of one model."""
+    sent = [float(value) for row in rows if (value := row.metrics.get("contributed_bytes"))]
+    return sum(spec.nbytes for spec in model_work(rows[0].case.model).tensors) / fmean(sent) if sent else None
 
 
 def _middle(values: Sequence[float]) -> Interval:
