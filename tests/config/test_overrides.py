@@ -93,6 +93,7 @@ WRONG = [
     ("preset=shrt", "did you mean 'short'?"),
     ("preset=smoke,short", "one command takes one preset"),
     ("experiment=throughptu", "did you mean 'throughput'?"),
+    ("experiment=fig12", "did you mean 'long_quality'?"),
     ("experiment=throughput,density", "one command runs one experiment"),
     ("experiment=throughput model=resnet_tiny", "choose one with workload=..."),
     ("workload=digits_resne", "did you mean 'digits_resnet'?"),

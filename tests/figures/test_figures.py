@@ -154,6 +154,13 @@ def test_a_row_without_a_value_fails_its_figures(tmp_path, missing):
     assert all(bad.run_id in said and missing in said for said in failed)
 
 
+def test_a_figure_that_lacks_runs_says_so_when_it_is_drawn_and_when_it_is_unchanged(tmp_path):
+    for state in ("drawn", "unchanged"):
+        (one,) = draw_all(["ssfusion.fig12"], seeds("ddp", 0.5), tmp_path)
+        assert one.state == state
+        assert "(b) small VGG on CIFAR-10, for the paper's VGG-19 on CIFAR-100: 18 runs, about 54 minutes" in one.said
+
+
 def test_a_long_row_without_quality_fails_its_figure(tmp_path):
     bad = long_row("ddp", 0.5)
     del bad.metrics["top1"]
