@@ -84,7 +84,7 @@ def origin(rows: Sequence[Row], shown: str = "median and range of") -> str:
 
 def where(rows: Sequence[Row]) -> str:
     """Return what the quality of the rows was measured on, as the beginning of a sentence."""
-    virtual = "measured on virtual ranks, which end as real ones do"
+    virtual = "measured on virtual ranks in one process"
     words = "; ".join(
         sorted({virtual if row.case.virtual else f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
     )

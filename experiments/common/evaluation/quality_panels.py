@@ -125,8 +125,8 @@ def _origin(rows: Sequence[Row], panels: Sequence[Panel]) -> str:
     seeds = sorted({len(own) for panel in panels if panel.task for own in panel.task.methods.values()})
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
-        f"{where(rows)}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}. Grey: gaps "
-        "that the noise of seeds hides (95 %)."
+        f"{where(rows)}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}.\n"
+        "Grey: gaps that the noise of seeds hides (95 %)."
     )
 
 
