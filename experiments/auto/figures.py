@@ -224,7 +224,7 @@ def _steps(law: StepLaw, at: float) -> float:
 
 STEP_LAW = Figure(
     "auto.step_law", "steps to a quality, by the steps that dense training takes to it", drawn(_step_law), about=(),
-    needs={"experiment": EXPERIMENT, "calibration": ""}, said=_step_law_finding,
+    needs={"experiment": EXPERIMENT, "evaluate": True}, said=_step_law_finding,
     notes=(
         "No paper's figure. A dot is a level of quality that dense training reached for the first time, and a run of "
         "the method with the same seed that reached it; crosses were never reached, and stand at the end of the run. "

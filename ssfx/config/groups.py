@@ -31,6 +31,7 @@ OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     "model": {"gpt2_small": "gpt2", "gpt-2-small": "gpt2", "resnet-50": "resnet50", "llama": "llama3_8b"},
     "engine": dict.fromkeys(("mpi", "nccl", "gloo", "local", "real"), "torchrun"),
     "cluster": {"localhost": "local"},
+    "experiment": dict.fromkeys(("fig12", "ssfusion.fig12", "convergence"), "long_quality"),
 }
 """What people call some of the choices."""
 

@@ -36,14 +36,34 @@ def test_a_delay_and_a_factor_are_found_again_and_told_apart() -> None:
     assert late.more_steps(100) > slow.more_steps(100)
     assert late.more_steps(10_000) < slow.more_steps(10_000)  # the order turns over with the horizon
     assert slow.unreached == pytest.approx(1 - 1 / 1.3, abs=0.02)
-    assert "powersgd | resnet_tiny | 3 | " in step_law_block(rows)
+    page = step_law_block(rows)
+    assert "Tasks: conv with sgd: resnet_tiny; 2,000 steps." in page
+    assert "powersgd | resnet_tiny | - | 3 | " in page
 
 
 def test_a_method_that_reaches_less_than_half_of_the_levels_has_no_law_on_the_page() -> None:
     rows = [long_row("ddp", 0, 0, 0), long_row("topk", 0, 0, 0.9), long_row("powersgd", 0, 0, 1.2)]
     page = step_law_block(rows)
-    assert "| topk | resnet_tiny | 1 | +0 | +90.0 % |" in page
-    assert "| powersgd | resnet_tiny | 1 | - | - | - | - | - | 56 % |" in page
+    assert "| topk | resnet_tiny | - | 1 | +0 | +90.0 % |" in page
+    assert "| powersgd | resnet_tiny | - | 1 | - | - | - | - | - | 56 % |" in page
+
+
+def test_runs_of_virtual_ranks_count_and_those_of_both_count_once() -> None:
+    virtual = {"virtual": "cpu", "calibration": "measured:0a1b2c3d"}
+    dense, late = (
+        [long_row("ddp", 0, 0, 0), long_row("ddp", 1, 0, 0, **virtual)],
+        long_row("topk", 1, 80, 0.0, **virtual),
+    )
+    late.metrics["contributed_bytes"] = 1000.0  # type: ignore[index]
+    law = step_laws([*dense, late])["topk"]
+    assert (law.runs, law.delay_steps) == (1, pytest.approx(80, abs=3))
+    assert law.compression is not None
+    assert law.compression > 1
+    assert step_laws([*dense, late, long_row("topk", 1, 80, 0.0)])["topk"].runs == 1
+
+
+def test_runs_of_other_numbers_of_ranks_are_compared_with_dense_ones_of_theirs() -> None:
+    assert step_laws([long_row("ddp", 0, 0, 0), long_row("topk", 0, 20, 0, world_size=8)]) == {}
 
 
 def test_an_interval_covers_runs_that_differ_and_few_runs_have_none() -> None:

@@ -90,21 +90,16 @@ def test_repeats_are_the_outer_loop():
 
 def test_user_scalars_win_over_preset_workload_and_experiment():
     (case,) = job(
-        "experiment=convergence scheme=ddp preset=full steps=7 warmup_steps=1 lr=0.25 evaluate=false repeats=1"
+        "experiment=time_to_quality workload=mini_vgg scheme=ddp preset=full steps=7 warmup_steps=1 lr=0.25 repeats=1"
     ).cases
-    assert (case.steps, case.warmup_steps, case.lr, case.evaluate) == (7, 1, 0.25, False)
+    assert (case.steps, case.warmup_steps, case.lr) == (7, 1, 0.25)
 
 
-def test_convergence_trains_longer_than_a_timing_run_and_evaluates():
-    (timing,), (quality,) = job("scheme=ddp").cases, job("experiment=convergence scheme=ddp").cases
+def test_a_run_of_quality_trains_longer_than_a_timing_run_and_evaluates():
+    (timing,) = job("scheme=ddp").cases
+    quality = job("experiment=time_to_quality workload=mini_vgg scheme=ddp repeats=1").cases[0]
     assert quality.steps > timing.steps
     assert quality.evaluate
-    assert {c.density for c in job("experiment=convergence").cases} == {None, 0.01}
-
-
-def test_an_experiments_density_applies_where_it_can():
-    (case,) = job("experiment=convergence scheme=per_tensor compressor=fp16").cases
-    assert (case.compressor, case.density) == ("fp16", None)
 
 
 def test_a_density_is_kept_with_a_compressor_that_auto_was_told_to_use():
@@ -145,7 +140,6 @@ def test_gpus_are_used_when_they_are_here(monkeypatch):
 
 NOT_OF_AUTHORS = (
     "achieved_density",
-    "convergence",
     "long_quality",
     "profiling_overhead",
     "quickstart",
@@ -177,7 +171,7 @@ def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):
     with_files(tmp_path, monkeypatch)
     made = {
         case.run_id: case
-        for engine in ("local", "virtual")
+        for engine in ("torchrun", "virtual")
         for case in job(f"experiment=long_quality engine={engine}").cases
     }
     rows = read_rows(reference_dir() / "long_quality_local.jsonl")

@@ -116,7 +116,7 @@ def test_a_point_is_what_hydra_alone_makes_of_it(point):
     [
         "preset=full scheme=ddp,ssfusion_oi steps=30,50 evaluate=true",
         "experiment=throughput scheme=per_tensor,wfbp density=0.5",
-        "experiment=convergence workload=digits_resnet,text_lstm compressor=topk,randomk",
+        "experiment=time_to_quality workload=mini_resnet,mini_lstm compressor=topk,randomk",
         "scheme=per_tensor,fused_all compressor=dgc,topk,fp16 compressor.value_dtype=float16 density=0.1",
         "scheme=per_tensor memory=residual memory.decay=0.5,1",
         "scheme=ssfusion_oi,ddp workload=text_gpt2 dataset.seq_len=32,64 seed=0,1",

@@ -76,7 +76,7 @@ WRONG = [
     ("cluster=64gpu cluster.device=v100 precision=bf16", "which device v100 has not; use precision=fp32 or fp16"),
     ("cluster=64gpu threads=2", "profiles are of one thread per rank"),
     (
-        "cluster=64gpu experiment=convergence",
+        "cluster=64gpu experiment=time_to_quality",
         "about what real gradients do, which a simulation does not know; choose experiment=",
     ),
     ("cluster=64gpu world_size=8", "cluster=64gpu has 64 devices, so world_size=8 does not fit"),
@@ -93,7 +93,8 @@ WRONG = [
     ("preset=shrt", "did you mean 'short'?"),
     ("preset=smoke,short", "one command takes one preset"),
     ("experiment=throughptu", "did you mean 'throughput'?"),
-    ("experiment=throughput,convergence", "one command runs one experiment"),
+    ("experiment=fig12", "did you mean 'long_quality'?"),
+    ("experiment=throughput,density", "one command runs one experiment"),
     ("experiment=throughput model=resnet_tiny", "choose one with workload=..."),
     ("workload=digits_resne", "did you mean 'digits_resnet'?"),
     ("model=bert_large", "use dataset=squad"),

@@ -12,6 +12,7 @@ SETTINGS = {
     "vgg_small_cifar10": ("cifar10", 8, "top1"),
     "lstm_wikitext2_small": ("wikitext2_small", 4, "perplexity"),
     "resnet20_cifar10": ("cifar10", 8, "top1"),
+    "gpt2_small_wikitext2": ("wikitext2_small", 4, "perplexity"),
 }
 STEPS = (500, 1000, 1500, 2000)
 NOISE = 0.01
@@ -24,15 +25,17 @@ def long_row(
 ) -> Row:  # fmt: skip
     """Return a row of experiment=long_quality that ends at `quality`, whose curve rises or falls to it."""
     dataset, batch_size, metric = SETTINGS[model]
-    given = {"experiment": "long_quality", "cluster": "local", "world_size": 4, **case}
+    given = {"experiment": "long_quality", "cluster": "local", "world_size": 4, "evaluate": True, **case}
     what = Case(model=model, dataset=dataset, scheme=scheme, batch_size=batch_size, seed=seed, repeat=seed, steps=steps,
                 **given)  # fmt: skip
     final = quality * (1 + NOISE * (seed - 0.5))
     start = 4 * final if metric == "perplexity" else final / 4
     way = [start + (final - start) * step / STEPS[-1] for step in STEPS]
     own: dict[str, list[float | None]] = {"step": [*map(float, STEPS)], metric: [*way], **(curve or {})}
-    origin = Origin("measured", "Invented CPU, 2 cores", "2026-01-01T00:00:00+00:00")
-    return Row(what.run_id, what, {metric: final, "tensor_missing_rate": 0.0}, origin, {}, {}, {}, own)
+    kind = "simulated" if what.virtual else "measured"
+    origin = Origin(kind, "Invented CPU, 2 cores", "2026-01-01T00:03:00+00:00")
+    manifest = {"started": "2026-01-01T00:00:00+00:00"}
+    return Row(what.run_id, what, {metric: final, "tensor_missing_rate": 0.0}, origin, manifest, {}, {}, own)
 
 
 def seeds(scheme: str, quality: float, count: int = 2, **given: Any) -> list[Row]:

@@ -68,8 +68,56 @@ def test_fig_12_names_what_has_no_long_row_and_follows_the_rest(tmp_path: Path) 
     assert "no long row of Cupcake" in judged("ssfusion.fig12", without)["exp2.vgg19.order"][1]
     FIGURES["ssfusion.fig12"].draw(FIGURES["ssfusion.fig12"].select(without), tmp_path)
     table = (tmp_path / "ssfusion.fig12.csv").read_text()
-    assert "(b) VGG on CIFAR-10,cupcake,no long row" in table
-    assert "(d) BERT,ssfusion_oi,no long row" in table
+    assert "(b) small VGG on CIFAR-10, for the paper's VGG-19 on CIFAR-100\",cupcake,no long row" in table
+    assert "(d) GPT-2 of 3 layers on WikiText-2, for the paper's BERT on SQuAD\",ddp,no long row" in table
+
+
+RIVALS = {"ssfusion_oi": 0.489, "oktopk": 0.40, "spardl": 0.44, "omgs": 0.43, "cupcake": 0.435}
+VIRTUAL: dict[str, Any] = {"virtual": "cpu", "calibration": "measured:0a1b2c3d"}
+
+
+@pytest.mark.parametrize(
+    ("model", "paper", "dense"),
+    [("resnet20_cifar10", "resnet152", 0.5), ("vgg_small_cifar10", "vgg19", 0.5), (TEXT, "lstm", 75.0)],
+)
+def test_runs_of_virtual_ranks_decide_fig_12_as_those_of_real_ones_do(model: str, paper: str, dense: float) -> None:
+    def rows(**given: Any) -> list[Row]:
+        found = [*others(model, dense), *seeds("ddp", dense, model=model)]
+        for scheme, quality in RIVALS.items():
+            final = dense * 0.5 / quality if model == TEXT else quality
+            found += seeds(scheme, final, model=model, **DGC, **(given if scheme != "oktopk" else {}))
+        return found
+
+    virtual = outcomes("ssfusion.fig12", rows(**VIRTUAL))
+    assert virtual == outcomes("ssfusion.fig12", rows())
+    assert virtual == outcomes("ssfusion.fig12", [*rows(), *rows(**VIRTUAL)])  # the same run twice counts once
+    own = [f"exp2.{paper}.{one}" for one in ("order", "ssfusion-oi", "oktopk", "spardl", "omgs", "cupcake")]
+    assert {virtual[one] for one in own} <= {"agrees", "partly", "disagrees"}
+    assert virtual[f"exp2.{paper}.order"] == "agrees"
+
+
+def test_a_gpt2_stands_in_berts_panel_and_in_no_verdict_of_it(tmp_path: Path) -> None:
+    model = "gpt2_small_wikitext2"
+    rows = [*others(model, 250.0), *seeds("ddp", 250.0, model=model), *seeds("omgs", 400.0, model=model, **DGC)]
+    assert {one for claim, one in outcomes("ssfusion.fig12", rows).items() if "bert" in claim} == {"not attempted"}
+    figure = FIGURES["ssfusion.fig12"]
+    times = simulated("convergence_times", "workload=bert_base_squad", "scheme=ddp,omgs")
+    figure.draw(figure.select([*rows, *times]), tmp_path)
+    lines = [line for line in (tmp_path / "ssfusion.fig12.csv").read_text().splitlines() if ",omgs," in line]
+    (omgs,) = (line.split(",") for line in lines if model in line)
+    assert float(omgs[-1]) == pytest.approx(times[-1].metrics["iteration_s"], rel=1e-4)
+
+
+def test_fig_12_says_which_runs_are_missing_and_how_long_they_take() -> None:
+    figure = FIGURES["ssfusion.fig12"]
+    said = figure.missing([*seeds("ddp", 0.5), *seeds("omgs", 0.4, count=1, **DGC)])
+    vgg = next(line for line in said.splitlines() if line.startswith("(b)"))
+    assert (
+        ": 17 runs, about 51 minutes on two cores: ssfx run experiment=long_quality workload=vgg_small_cifar10 " in vgg
+    )
+    assert "scheme=hipress,oktopk,spardl,espresso,omgs,cupcake,per_tensor,fused_all,ssfusion_oi density=0.01" in vgg
+    assert len(said.splitlines()) == 5
+    assert said.splitlines()[-1].endswith("ssfx run experiment=convergence_times")
 
 
 def test_fig_2_follows_the_degree() -> None:
@@ -83,6 +131,12 @@ def test_fig_2_follows_the_degree() -> None:
     assert falls["fig2.b.fd100.f1"] == "not attempted"
     rises = outcomes("ssfusion.fig2.quality", rows(0.55, 0.60))
     assert (rises["fig2.a.fd20.acc"], rises["fig2.a.fd100.acc"], rises["fig2.mono.acc"]) == ("disagrees",) * 3
+    small = [*others("resnet20_cifar10"), *seeds("per_tensor", 0.5, model="resnet20_cifar10", **DGC)]
+    both = judged("ssfusion.fig2.quality", [*rows(0.45, 0.40), *small])
+    assert "vgg_small_cifar10" in both["fig2.a.fd100.acc"][1]  # the small ResNet has no degree
+    joint = seeds("fused_all", 0.40, model="resnet20_cifar10", **DGC)
+    alone = judged("ssfusion.fig2.quality", [*small, *joint])
+    assert "resnet20_cifar10" in alone["fig2.a.fd100.acc"][1]
     flat = outcomes("ssfusion.fig2.quality", rows(0.5, 0.5))
     assert flat["fig2.mono.acc"] == "partly"  # not rising holds, below tensors one by one is open
 

@@ -1,8 +1,7 @@
 """scheme=auto in figures: beside the papers' schemes in its own colour, never one of them, in no verdict."""
 
-from dataclasses import replace
-
 import pytest
+from evaluation.long_runs import long_row
 from figures.synthetic import row
 from figures.test_tables import colours, rgb
 
@@ -87,12 +86,12 @@ def test_auto_is_not_beside_printed_times_unless_it_has_the_compressor_of_the_ot
     }  # fmt: skip
 
 
-def trained(scheme, seed, model="resnet_tiny"):
+def trained(scheme, seed):
     """Return a row with a curve, as a long training run leaves it."""
-    given = {"compressor": None, "density": 0.05, "memory": "residual"} if scheme == AUTO else {}
-    given |= {"compressor": scheme} if scheme in ("powersgd", "acpsgd") else {}
-    one = row(experiment="long_quality", scheme=scheme, world_size=4, repeat=seed, model=model, steps=2000, **given)
-    return replace(one, curve={"step": [10.0, 20.0], "top1": [0.5 + seed / 100, 0.8 + seed / 100]})
+    sparse = {"compressor": "dgc", "density": 0.01, "memory": "residual"}
+    given = {"ddp": {}, AUTO: {"density": 0.05, "memory": "residual"}}.get(scheme, sparse)
+    given |= {"compressor": scheme, "density": None} if scheme in ("powersgd", "acpsgd") else {}
+    return long_row(scheme, 0.5, seed, **given)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from evaluation.long_runs import long_row, seeds
 from figures.synthetic import SCHEMES, achieved_density, latencies, row, throughput
 from figures.synthetic_clusters import clusters
 from figures.synthetic_missing import missing_rates
@@ -22,9 +23,8 @@ from ssfx.core.origin import KINDS
 AGAIN = ["ssfusion.fig13_here", "ssfusion.table2", "ssfusion.fig7"]
 
 
-def quality(**fixed):
-    given = {"experiment": "convergence", "steps": 2000, **fixed}
-    return [row(scheme=scheme, repeat=r, **given) for scheme in SCHEMES for r in range(3)]
+def quality():
+    return [*seeds("ddp", 0.5), *seeds("ddp", 75.0, model="lstm_wikitext2_small")]
 
 
 def table(path):
@@ -33,14 +33,13 @@ def table(path):
 
 @pytest.fixture(scope="module")
 def rows():
-    rows = [*throughput(), *quality(), *quality(model="lstm_tiny"), *achieved_density(), *latencies()]
-    return [*rows, *missing_rates(), *clusters()]
+    return [*throughput(), *achieved_density(), *latencies(), *missing_rates(), *clusters()]
 
 
 @pytest.fixture(scope="module")
 def drawn(rows, tmp_path_factory):
     out = tmp_path_factory.mktemp("figures")
-    draw_all(["ssfusion.fig11_here", "ssfusion.fig12", *AGAIN], rows, out, processes=1)
+    draw_all(["ssfusion.fig11_here", "ssfusion.fig12", *AGAIN], [*rows, *quality()], out, processes=1)
     return rows, out
 
 
@@ -88,9 +87,9 @@ def test_quality_uses_the_metric_that_the_workload_has(drawn):
     _, out = drawn
     lines = table(out / "ssfusion.fig12.csv")
     assert {(line["model"], line["metric"]) for line in lines} == {
-        ("resnet_tiny", "top1"), ("lstm_tiny", "perplexity"), ("no long row", ""),
+        ("vgg_small_cifar10", "top1"), ("lstm_wikitext2_small", "perplexity"), ("no long row", ""),
     }  # fmt: skip
-    assert {line["panel"] for line in lines if not line["metric"]} >= {"(b) VGG", "(d) BERT"}
+    assert {line["panel"][:3] for line in lines if not line["metric"]} == {"(a)", "(b)", "(c)", "(d)"}
 
 
 @pytest.mark.slow
@@ -143,7 +142,7 @@ def test_findings_quote_the_rows():
         [row(), row(scheme="per_tensor")]
     )
     assert "resnet_tiny 15%" in found["ssfusion.fig13_here"].finding(found["ssfusion.fig13_here"].select(rows))
-    assert "ddp 0.89" in found["ssfusion.fig12"].finding(found["ssfusion.fig12"].select(rows))
+    assert "ddp 0.5" in found["ssfusion.fig12"].finding(found["ssfusion.fig12"].select(rows))
 
 
 @pytest.mark.parametrize("missing", ["throughput_samples_per_s", "iteration_s", "other_s"])
@@ -155,7 +154,15 @@ def test_a_row_without_a_value_fails_its_figures(tmp_path, missing):
     assert all(bad.run_id in said and missing in said for said in failed)
 
 
-def test_a_convergence_row_without_quality_fails_its_figure(tmp_path):
-    bad = row(experiment="convergence", steps=2000, metrics={"top1": None})
+def test_a_figure_that_lacks_runs_says_so_when_it_is_drawn_and_when_it_is_unchanged(tmp_path):
+    for state in ("drawn", "unchanged"):
+        (one,) = draw_all(["ssfusion.fig12"], seeds("ddp", 0.5), tmp_path)
+        assert one.state == state
+        assert "(b) small VGG on CIFAR-10, for the paper's VGG-19 on CIFAR-100: 18 runs, about 54 minutes" in one.said
+
+
+def test_a_long_row_without_quality_fails_its_figure(tmp_path):
+    bad = long_row("ddp", 0.5)
+    del bad.metrics["top1"]
     (one,) = draw_all(["ssfusion.fig12"], [bad], tmp_path)
     assert "neither f1 nor top1 nor perplexity" in one.said

@@ -64,7 +64,7 @@ def test_an_installed_wheel_works_outside_the_checkout(wheel, tmp_path):
     main = "from ssfx.cli import main; sys.exit(main())"
     listed = python(main, "list", "experiments").stdout
     assert "throughput" in listed
-    assert "convergence" in listed
+    assert "long_quality" in listed
     dry = python(main, "run", "--dry-run", "cluster=local", "device=cpu")
     assert "resnet_tiny" in dry.stdout
     refused = python(main, "figures")

@@ -71,7 +71,6 @@ MEASURES = {
     "throughput_speedup": Measure("throughput", "fraction", _speedup, relative=True),
     "sparsification_share": Measure("missing_rate", "percent", _percent("sparsify_s", "iteration_s")),
     "missing_rate": Measure("missing_rate", "percent", _percent("tensor_missing_rate")),
-    "accuracy": Measure("convergence", "percent", _percent("top1")),
 }
 
 

@@ -12,6 +12,7 @@ import click
 from experiments.common.figures.discovery import chosen
 from experiments.common.figures.drawing import check_all, draw_all
 from ssfx.cli.completion import own_components
+from ssfx.cli.terminal import say
 from ssfx.core.errors import RunError
 from ssfx.core.paths import results_dir
 from ssfx.lab.results.store import Store
@@ -82,6 +83,8 @@ def _tell(drawn: Sequence[Drawn], folder: Path) -> None:
     for one in drawn:
         if one.state == "drawn":
             click.echo(f"{one.files[0]}")
+        for line in one.said.splitlines() if one.state in ("drawn", "unchanged") else ():
+            say(f"{one.name} lacks {line}", "    ", "")
     for one in drawn:
         if one.state == "missing":
             click.echo(f"{one.name}: no rows yet: {one.said}")

@@ -10,6 +10,7 @@ import click
 from experiments.common.validation.exchanges import NAME as EXCHANGES
 from experiments.common.validation.goals import goals
 from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
+from experiments.common.validation.quality import BY_RATIO, BY_TASK
 from experiments.common.validation.recorded import PARTS
 from ssfx.cli.terminal import print_table, say
 from ssfx.core.errors import ConfigError, unknown
@@ -25,7 +26,7 @@ _MOST_INVERSIONS = 12
 
 
 @click.command(short_help="Check the simulator against recorded runs and published times.")
-@click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges|gpu]...")
+@click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges|gpu|quality]...")
 @click.option("--detail", is_flag=True, help="Also every set's scores, what came out inverted, and every prediction.")
 @click.option("--parts", is_flag=True, help="Also the parts of recorded iterations, simulated and actual.")
 @click.option("--json", "as_json", is_flag=True, help="Print scores of all groups and sets, and goals, as JSON.")
@@ -34,7 +35,7 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
 
     recorded: real and emulated runs on the machine that the shipped systems were measured on. published: times that
     papers print. exchanges: formulas of links, against public logs of nccl-tests. gpu: nominal times of steps and of
-    compressors, against what one H200 took.
+    compressors, against what one H200 took. quality: the law of extra steps, against long runs that it has not seen.
     """
     from experiments.common.validation.ground_truth import NAMES, load
 
@@ -87,8 +88,8 @@ def _summary(groups: Sequence[Group]) -> None:
     for group in groups:
         if group.name == EXCHANGES:
             _sets_of(group, "formulas of exchanges")
-        elif group.name in (STEPS, COMPRESSORS):
-            _sets_of(group, f"nominal, {group.name}")
+        elif group.name in (STEPS, COMPRESSORS, BY_TASK, BY_RATIO):
+            _sets_of(group, f"nominal, {group.name}" if group.name in (STEPS, COMPRESSORS) else f"blind, {group.name}")
             worst = group.total.worst
             say(f"worst: {worst.panel}, {100 * worst.error:+.0f} %", "    ", "  ")
             for note in group.notes:

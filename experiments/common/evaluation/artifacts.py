@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.gaps import COMMAND, LONG
+from experiments.common.evaluation.gaps import COMMAND, RUNS
 from experiments.common.evaluation.judging import ON_ONE_CORE, complete, not_comparable, paper_value
 from experiments.common.evaluation.quality_curves import draw_curves
 from experiments.common.evaluation.quality_panels import Panel, draw_quality
@@ -49,11 +49,14 @@ class Judged:
 
 def long_figure(
     name: str, title: str, drawing: Drawing, judging: Judging, *, needs: Mapping[str, Any] | None = None,
-    about: tuple[str, ...] | None = None, said: Callable[[list[Row]], str] | None = None, notes: tuple[str, ...] = (),
+    about: tuple[str, ...] | None = None, said: Callable[[list[Row]], str] | None = None,
+    lacks: Callable[[list[Row]], Sequence[str]] | None = None, notes: tuple[str, ...] = (),
 ) -> Figure:  # fmt: skip
     """Return a figure of long runs; `needs` where it takes other rows too."""
-    own = needs or {"experiment": LONG, "calibration": ""}
-    return Figure(name, title, drawing, judging, needs=own, command=COMMAND, about=about, said=said, notes=notes)
+    return Figure(
+        name, title, drawing, judging, needs=needs or RUNS, command=COMMAND, about=about, said=said, lacks=lacks,
+        notes=notes,
+    )  # fmt: skip
 
 
 def about(artifact: str, predictions: Iterable[Prediction]) -> list[Prediction]:

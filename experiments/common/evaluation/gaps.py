@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, inf, log, sqrt
 from statistics import NormalDist, fmean, variance
-from typing import Literal
+from typing import Any, Literal
 
 from experiments.common.claims.verdicts import Outcome, Verdict
 from experiments.common.evaluation.quality_curves import NO_ROW, SCALE
@@ -18,9 +18,12 @@ from experiments.common.figures.auto import AUTO
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.calibration import step_law
+from ssfx.lab.calibration.step_law import once
 
 LONG = step_law.EXPERIMENT
 """The experiment of long runs."""
+RUNS: Mapping[str, Any] = {"experiment": LONG, "evaluate": True}
+"""What figures of long runs need: those of virtual ranks too, but no simulated step."""
 COMMAND = f"ssfx run experiment={LONG} data.root=DIR"
 COST = "1 to 4 minutes a run on two cores"
 EVEN = 0.005
@@ -99,23 +102,32 @@ class Task:
         return Gap(mean, t95(self.freedom) * self.noise * sqrt(1 / len(first) + 1 / len(second)))
 
     @property
+    def steps(self) -> int:
+        """Optimizer steps of each run."""
+        return next(row.case.steps for own in self.methods.values() for row in own)
+
+    @property
     def words(self) -> str:
         """Return the network, and how long it trained on how many seeds at most."""
         rows = [row for name, own in self.methods.items() if name != AUTO for row in own]
         return f"{self.model}, {trained(rows)}"
 
 
-def tasks(rows: Iterable[Row], label: Callable[[Row], str], score: Score | None = None) -> list[Task]:
-    """Return the tasks that rows are of, those of most steps first; `label` names a row's method, "" for none of them.
+def tasks(
+    rows: Iterable[Row], label: Callable[[Row], str], score: Score | None = None, *, across_ranks: bool = False
+) -> list[Task]:
+    """Return the tasks that rows are of; `label` names a row's method, "" for none of them.
 
-    Rows of other networks, data, lengths, batches or machines are another task.
+    Those of most steps come first, of one network those of most methods. Rows of other networks, data, lengths, batches
+    or learning rates are another task, and so are those of other numbers of ranks but `across_ranks`; who ran them is
+    the same.
     """
     chosen = score or log_quality
     found: dict[tuple[object, ...], list[Row]] = {}
-    for row in sorted(rows, key=lambda row: (-row.case.steps, row.case.model, row.case.seed, row.run_id)):
+    for row in sorted(once(rows), key=lambda row: (-row.case.steps, row.case.model, row.case.seed, row.run_id)):
         case = row.case
-        key = case.model, case.dataset, case.steps, case.batch_size, row.origin.kind, row.origin.hardware
-        found.setdefault(key, []).append(row)
+        ranks = 0 if across_ranks else case.world_size
+        found.setdefault((case.model, case.dataset, case.steps, case.batch_size, case.lr, ranks), []).append(row)
     made = []
     for own in found.values():
         methods: dict[str, list[Row]] = {}
@@ -125,7 +137,7 @@ def tasks(rows: Iterable[Row], label: Callable[[Row], str], score: Score | None 
         if methods:
             noise, freedom = _noise(own, chosen)
             made.append(Task(own[0].case.model, methods, noise, freedom, chosen))
-    return made
+    return sorted(made, key=lambda task: (-task.steps, task.model, -len(task.methods)))
 
 
 def task_of(found: Sequence[Task], word: str) -> Task | None:

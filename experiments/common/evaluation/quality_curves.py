@@ -76,11 +76,19 @@ def plot_points(axis: Axes, points: Sequence[Point], colour: str, *, band: bool 
 
 def origin(rows: Sequence[Row], shown: str = "median and range of") -> str:
     """Return the line that says where the runs come from, and what is shown of their seeds."""
-    kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     steps = ", ".join(f"{steps:,}" for steps in sorted({row.case.steps for row in rows}))
     seeds = len({row.case.seed for row in rows})
     ranks = ", ".join(map(str, sorted({row.case.world_size for row in rows})))
-    return f"{kinds[:1].upper()}{kinds[1:]}: {steps} steps, {ranks} workers, {shown} {seeds} seeds; {SCALE}."
+    return f"{where(rows)}: {steps} steps, {ranks} workers, {shown} {seeds} seeds; {SCALE}."
+
+
+def where(rows: Sequence[Row]) -> str:
+    """Return what the quality of the rows was measured on, as the beginning of a sentence."""
+    virtual = "measured on virtual ranks in one process"
+    words = "; ".join(
+        sorted({virtual if row.case.virtual else f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
+    )
+    return words[:1].upper() + words[1:]
 
 
 def median_points(rows: Sequence[Row], column: str) -> list[Point]:

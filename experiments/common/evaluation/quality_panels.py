@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from math import exp, expm1
 from pathlib import Path
 from statistics import fmean, median
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from experiments.common.evaluation.gaps import Task, metric_of
-from experiments.common.evaluation.quality_curves import NO_ROW, SCALE, median_points, plot_points
+from experiments.common.evaluation.quality_curves import NO_ROW, SCALE, median_points, plot_points, where
 from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
 from experiments.common.figures.style import COLUMN_IN, frame, save, style
 from ssfx.core.rows import Row
@@ -28,8 +29,9 @@ ABSENT: dict[str, Any] = {"va": "center", "fontsize": 6, "color": "#777777", "fo
 class Panel:
     """One network: its methods from top to bottom with their colours, and the one that the others are held against.
 
-    `task` is None where no long run is of that network. `printed` is what the paper prints for a method over the
-    baseline. Methods of `bold` have bands in the curves; without any all have.
+    `task` is None where no long run is of that network; `absent` then says what makes them. `printed` is what the paper
+    prints for a method over the baseline. Methods of `bold` have bands in the curves; without any all have. `step_s`:
+    seconds of a step by method, for the same curves over time; `clock` says after "seconds" whose these are.
     """
 
     title: str
@@ -38,6 +40,9 @@ class Panel:
     baseline: str
     printed: Mapping[str, float] = field(default_factory=dict)
     bold: Collection[str] = ()
+    absent: str = ""
+    step_s: Mapping[str, float] = field(default_factory=dict)
+    clock: str = ""
 
     @property
     def methods(self) -> list[str]:
@@ -71,23 +76,26 @@ def draw_quality(
     """Write every panel: curves on the left, final quality over the baseline's on the right.
 
     A method without rows, and all of a panel without a task, are named with NO_ROW. `words` name a method.
-    Nothing is written where no panel has a method besides its baseline.
+    Nothing is written where no panel has a row.
     """
     rows = [row for panel in panels for row in panel.rows]
-    if not any(set(panel.task.methods) & set(panel.methods) - {panel.baseline} for panel in panels if panel.task):
+    if not rows:
         return []
     import matplotlib.pyplot as plt
 
     with style():
         heights = [0.6 + LINE_IN * max(len(panel.methods), 6 if panel.rows else 2) for panel in panels]
+        columns = 3 if any(panel.step_s for panel in panels) else 2
         figure, grid = plt.subplots(
-            len(panels), 2, figsize=(2 * COLUMN_IN, sum(heights) + 0.9), squeeze=False, height_ratios=heights,
-            layout="constrained",
+            len(panels), columns, figsize=((2 + 0.35 * (columns - 2)) * COLUMN_IN, sum(heights) + 0.9), squeeze=False,
+            height_ratios=heights, layout="constrained",
         )  # fmt: skip
         for axes, panel in zip(grid, panels, strict=True):
-            axes[0].set_title(panel.title, loc="left", fontweight="bold")
+            axes[0].set_title(panel.title, loc="left", fontweight="bold").set_in_layout(False)
             _draw_curves(axes[0], panel)
-            _draw_finals(axes[1], panel, words)
+            for axis in axes[1:-1]:
+                _draw_curves(axis, panel, over_time=True)
+            _draw_finals(axes[-1], panel, words)
         frame(figure, title, "\n".join([_origin(rows, panels), *budget_said(rows)]), ncols=4)
         return save(figure, name, [line for panel in panels for line in lines(panel)], rows, out)
 
@@ -105,35 +113,40 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
             line |= {
                 "metric": name, "median": median(values), "lowest": min(values), "highest": max(values),
                 "runs": len(rows), "steps": rows[0].case.steps,
-                "over_baseline": fmean(relative) if relative else None,
+                "over_baseline": fmean(relative) if relative else None, "step_s": panel.step_s.get(method),
             }  # fmt: skip
         found.append({**line, "paper_over_baseline": panel.printed.get(method)})
     return found
 
 
 def _origin(rows: Sequence[Row], panels: Sequence[Panel]) -> str:
-    kinds = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     steps = ", ".join(f"{steps:,}" for steps in sorted({row.case.steps for row in rows}))
     ranks = ", ".join(map(str, sorted({row.case.world_size for row in rows})))
     seeds = sorted({len(own) for panel in panels if panel.task for own in panel.task.methods.values()})
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
-        f"{kinds[:1].upper()}{kinds[1:]}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}. Grey: gaps "
-        "that the noise of seeds hides (95 %)."
+        f"{where(rows)}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}.\n"
+        "Grey: gaps that the noise of seeds hides (95 %)."
     )
 
 
-def _draw_curves(axis: Axes, panel: Panel) -> None:
-    """Draw the median over seeds of every method's quality, in the metric that its rows have."""
+def _draw_curves(axis: Axes, panel: Panel, *, over_time: bool = False) -> None:
+    """Draw the median over seeds of every method's quality, in the metric that its rows have, by steps or by time."""
     rows = panel.rows
-    if not rows:
+    if not rows or (over_time and not panel.step_s):
         axis.set_axis_off()
-        axis.text(0.02, 0.5, f"{NO_ROW} of this network", transform=axis.transAxes, **ABSENT)
+        if not rows and not over_time:
+            said = "\n".join([f"{NO_ROW} of this network", *wrap(panel.absent, 100, break_long_words=False)])
+            axis.text(0.02, 0.5, said, transform=axis.transAxes, **ABSENT).set_in_layout(False)
         return
     name = metric_of(rows[0])
+    longest_s = max(panel.step_s.values(), default=0.0) * rows[0].case.steps
+    unit, unit_s = ("minutes", 60.0) if longest_s > 180 else ("seconds", 1.0)
     for method in panel.methods:
         own = panel.task.methods.get(method, ()) if panel.task else ()
-        if points := median_points(own, name):
+        step = panel.step_s.get(method, 0.0) / unit_s if over_time else 1.0
+        points = [(step * at, low, middle, high) for at, low, middle, high in median_points(own, name)]
+        if points and step:
             bold = not panel.bold or method in panel.bold
             look = {"linewidth": 1.5 if bold else 0.8, "zorder": 3 if bold else 2}
             plot_points(axis, points, panel.colours[method], band=bold, **look)
@@ -144,8 +157,9 @@ def _draw_curves(axis: Axes, panel: Panel) -> None:
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.yaxis.set_minor_formatter(NullFormatter())
-    axis.set_ylabel(QUALITY[name])
-    axis.set_xlabel("optimizer steps")
+    axis.set_ylabel("" if over_time else QUALITY[name])
+    axis.tick_params(labelleft=not over_time)
+    axis.set_xlabel(f"{unit}{panel.clock}" if over_time else "optimizer steps")
     axis.grid()
 
 

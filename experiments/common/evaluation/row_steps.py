@@ -73,7 +73,7 @@ def by_calibration(rows: Iterable[Row]) -> dict[str, RowSteps]:
     """Return the steps of simulated rows, calibration by calibration; of one case twice, the newest row counts."""
     by_kind: dict[str, RowSteps] = {}
     for row in sorted(rows, key=lambda row: row.origin.date):
-        if not row.case.calibration:
+        if not row.case.calibration or row.case.virtual:
             continue
         case = row.case
         steps = by_kind.setdefault(case.costs, RowSteps({}, {}))

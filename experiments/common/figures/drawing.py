@@ -39,7 +39,7 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Drawn:
-    """What became of one figure: its files, and why it has none or only a placeholder."""
+    """What became of one figure: its files, and why it has none or a placeholder, or which runs a drawn one lacks."""
 
     name: str
     state: State
@@ -69,7 +69,7 @@ def draw_all(
         inputs = now.of(figure, own)
         if files := _unchanged(manifest.get(figure.name), inputs, out_dir):
             state: State = "missing" if manifest[figure.name]["missing"] else "unchanged"
-            results[figure.name] = Drawn(figure.name, state, files, figure.command if state == "missing" else "")
+            results[figure.name] = Drawn(figure.name, state, files, _wants(figure, own, state))
         else:
             todo.append((figure, own, inputs))
     if todo:
@@ -134,10 +134,15 @@ def _draw(script: Path, name: str, rows: list[Row], out_dir: Path, placeholders:
     except SsfxError as error:
         return Drawn(figure.name, "failed", said=str(error))
     if files:
-        return Drawn(figure.name, "drawn", tuple(files))
+        return Drawn(figure.name, "drawn", tuple(files), _wants(figure, rows, "drawn"))
     if placeholders:
         files = draw_missing(figure.name, figure.title, figure.command, out_dir)
-    return Drawn(figure.name, "missing", tuple(files), figure.command)
+    return Drawn(figure.name, "missing", tuple(files), _wants(figure, rows, "missing"))
+
+
+def _wants(figure: Figure, rows: list[Row], state: State) -> str:
+    """Return which runs a figure lacks and what makes them, a line each; "" for a whole one."""
+    return figure.missing(rows) or (figure.command if state == "missing" else "")
 
 
 class Inputs:

@@ -27,8 +27,9 @@ class Figure:
     the rows do not suffice yet. `judging(figure, rows)` gives verdicts on claims. `needs` maps fields of a Case to the
     value they must have, or to a test of it; without, the figure is computed and takes no rows. `command` makes such
     rows. `about` names artifacts or claims of the ledger, by default the artifact of its own name. `said(rows)` is one
-    line of plain text that says what the rows show, by default how many verdicts came out how. `notes` are sentences
-    for pages that show the figure: what its marks mean, what the paper leaves open.
+    line of plain text that says what the rows show, by default how many verdicts came out how. `lacks(rows)` says which
+    runs it would also draw, how long they take and the command, a line each. `notes` are sentences for pages that show
+    the figure: what its marks mean, what the paper leaves open.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Figure:
     command: str = ""
     about: tuple[str, ...] | None = None
     said: Callable[[list[Row]], str] | None = None
+    lacks: Callable[[list[Row]], Sequence[str]] | None = None
     notes: tuple[str, ...] = ()
     script: Path = Path()
 
@@ -64,6 +66,10 @@ class Figure:
     def finding(self, rows: list[Row]) -> str:
         """Return what the rows show, in one line."""
         return self.said(rows) if self.said else counted(self.judge(rows))
+
+    def missing(self, rows: list[Row]) -> str:
+        """Return what it lacks, a line each; "" where that is nothing."""
+        return "\n".join(self.lacks(rows)) if self.lacks else ""
 
     def shows(self, case: Case) -> bool:
         """True when the figure needs runs like that of `case`; of shared models only one that says so."""

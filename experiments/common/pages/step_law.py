@@ -11,36 +11,48 @@ from experiments.common.validation.time_to_target import REAL, predicted_times
 from ssfx.advice.time_to_quality import way
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import EXPERIMENT, FEWEST_RUNS, Interval, StepLaw, method, step_laws
+from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search.auto_steps import MOST_UNREACHED
+from ssfx.schemes.search.recorded_network import family_of
 
 APART = " on "
 HORIZONS = (100, 1000, 10_000)
 HEADER = (
-    "method", "task", "runs", "delay, steps", "factor", *(f"at {steps:,} steps" for steps in HORIZONS),
+    "method", "task", "compression", "runs", "delay, steps", "factor", *(f"at {steps:,} steps" for steps in HORIZONS),
     "levels never reached",
 )  # fmt: skip
 
 
 def step_law_block(rows: Sequence[Row]) -> str:
     """Return which tasks were trained for how long, and the law of each method."""
-    laws = step_laws(rows, lambda row: f"{method(row)}{APART}{row.case.model}")
+    kinds = {row.case.model: _kind(row) for row in rows if row.case.experiment == EXPERIMENT}
+    laws = step_laws(rows, lambda row: f"{kinds[row.case.model]}{APART}{method(row)}{APART}{row.case.model}")
     if not laws:
         return f"*No such rows are committed yet; `ssfx run experiment={EXPERIMENT}` makes them.*"
-    tasks = sorted({task for law in laws.values() for task in law.tasks})
+    tasks = sorted({f"{kinds[task]}: {task}" for law in laws.values() for task in law.tasks})
     longest = max(law.longest_steps for law in laws.values())
     few = f" No interval is given of fewer than {FEWEST_RUNS} runs." if any(
         law.delay_interval is None for law in laws.values()
     ) else ""  # fmt: skip
-    sentence = f"Tasks: {', '.join(tasks)}; {longest:,} steps. Columns of more steps than that are extrapolated.{few}"
+    sentence = (
+        f"Tasks: {'; '.join(tasks)}; {longest:,} steps. Columns of more steps than that are extrapolated. Compression: "
+        f"the gradient's bytes over those that a rank sent.{few}"
+    )
     return f"{sentence}\n\n{table(HEADER, list(map(_cells, laws.values())))}"
 
 
+def _kind(row: Row) -> str:
+    """Return the family of a row's network, and its optimizer: a law holds for both together."""
+    return f"{family_of(model_work(row.case.model).tensors)} with {row.case.optimizer}"
+
+
 def _cells(law: StepLaw) -> tuple[str, ...]:
-    unreached = f"{100 * law.unreached:.0f} %"
+    unreached, (_, *named) = f"{100 * law.unreached:.0f} %", law.method.split(APART)
+    named += ["-" if law.compression is None else f"{law.compression:.3g}x", str(law.runs)]
     if law.unreached > MOST_UNREACHED:
-        return *law.method.split(APART), str(law.runs), *("-" for _ in (*HORIZONS, "delay", "factor")), unreached
+        return *named, *("-" for _ in (*HORIZONS, "delay", "factor")), unreached
     return (
-        *law.method.split(APART), str(law.runs), f"{law.delay_steps:+.0f}{_between(law.delay_interval, '.0f', 1)}",
+        *named, f"{law.delay_steps:+.0f}{_between(law.delay_interval, '.0f', 1)}",
         f"{100 * law.factor:+.1f} %{_between(law.factor_interval, '.1f', 100)}",
         *(f"{100 * law.more_steps(steps):+.1f} %" for steps in HORIZONS), unreached,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from experiments.common.validation.exchanges import NAME as EXCHANGES
 from experiments.common.validation.groups import Group
 from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
+from experiments.common.validation.quality import BY_RATIO, BY_TASK
 
 BLIND = "recorded"
 """Name of the group of recorded runs that are simulated from calibration alone."""
@@ -55,7 +56,8 @@ def goals(groups: Sequence[Group]) -> list[Goal]:
 
 def published(groups: Sequence[Group]) -> list[Group]:
     """Return the groups of published numbers."""
-    return [group for group in groups if not group.name.startswith((BLIND, EXCHANGES, STEPS, COMPRESSORS))]
+    others = (BLIND, EXCHANGES, STEPS, COMPRESSORS, BY_TASK, BY_RATIO)
+    return [group for group in groups if not group.name.startswith(others)]
 
 
 def orderings(groups: Sequence[Group]) -> tuple[int, int]:

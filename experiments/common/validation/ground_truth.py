@@ -13,20 +13,23 @@ from experiments.common.validation.groups import Group, recorded
 from experiments.common.validation.one_gpu import NAME as GPU
 from experiments.common.validation.one_gpu import one_gpu
 from experiments.common.validation.published_steps import Prediction, Simulations, number
+from experiments.common.validation.quality import NAME as QUALITY
+from experiments.common.validation.quality import quality
 from experiments.common.validation.scores import Pair
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import unknown
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster_file import cluster_on
 
-NAMES = ("recorded", "published", NAME, GPU)
+NAMES = ("recorded", "published", NAME, GPU, QUALITY)
 
 
 def load(name: str) -> list[Group]:
     """Return the groups called `name`, one of NAMES; RunError when there is no ground truth for them."""
     if name not in NAMES:
         raise unknown("group", name, NAMES)
-    return {"recorded": recorded, "published": published, NAME: exchanges, GPU: one_gpu}[name]()
+    made = {"recorded": recorded, "published": published, NAME: exchanges, GPU: one_gpu, QUALITY: quality}
+    return made[name]()
 
 
 COMPUTING = "data sheets of the devices (roofline of every operator and compressor)"

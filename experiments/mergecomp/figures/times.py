@@ -115,7 +115,7 @@ FIG5 = Figure(
 
 
 def _timed(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row.case.calibration]
+    return [row for row in rows if row.case.calibration and not row.case.virtual]
 
 
 def _converging(name: str, title: str, compressor: str) -> Figure:

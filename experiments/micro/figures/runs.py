@@ -135,7 +135,7 @@ def recorded(row: Row, column: str) -> list[float]:
 
 
 def _tasks(rows: list[Row], label: Callable[[Row], str]) -> list[Task]:
-    return tasks([row for row in rows if row.case.experiment == LONG], label)
+    return tasks([row for row in rows if row.case.experiment == LONG], label, across_ranks=label is workers)
 
 
 # ---- Fig. 2: error ---------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def judge_communication(artifact: str, rows: Sequence[Row], *more: Prediction) -
 
 
 def _simulated(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row.case.calibration]
+    return [row for row in rows if row.case.calibration and not row.case.virtual]
 
 
 def _long(rows: list[Row]) -> list[Row]:

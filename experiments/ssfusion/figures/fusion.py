@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.common.claims.ledger import PaperClaim, claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.gaps import LONG
-from experiments.common.evaluation.quality_curves import NO_ROW
+from experiments.common.evaluation.quality_curves import NO_ROW, where
 from experiments.common.figures.figure import Figure, drawn
 from experiments.common.figures.style import COLUMN_IN, Table, frame
 from experiments.common.figures.tables import draw_table
@@ -44,8 +44,7 @@ def _fig2(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     for (model, memories), axis in zip(found.items(), grid.flat, strict=True):
         _share_panel(axis, model, memories)
     grid.flat[0].set_ylabel("sparsification, share of the time (%)")
-    kinds = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
-    origin = f"{kinds[0].upper()}{kinds[1:]}, two workers; level not comparable with the paper's GPUs."
+    origin = f"{where(rows)}, two workers; level not comparable with the paper's GPUs."
     frame(canvas, figure.title, origin, 3)
     table = [
         {
@@ -169,9 +168,8 @@ def _table1(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
         if key != "degree":
             columns[key] = key.replace(" | memory none", "\nno residual").replace(" | ", "\n").replace("memory ", "")
     rows = [row for row in rows if row.case.experiment != LONG or _like_the_paper(row)]
-    hardware = "; ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
     origin = (
-        f"{hardware[0].upper()}{hardware[1:]}; ResNet-152 on digits, a narrow BERT-large: two workers, random weights; "
+        f"{where(rows)}; ResNet-152 on digits, a narrow BERT-large: two workers, random weights; "
         "VGG on CIFAR-10: a whole training."
     )
     return draw_table(figure.name, figure.title, columns, table, out, origin=origin, used=rows)

@@ -132,7 +132,7 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
         runs = [row for row in others if method(row) == label]
         tasks = {
             model: {
-                **_held(_network(model, runs), _sent([row for row in runs if row.case.model == model])),
+                **_held(_network(model, runs), law.compression or 1.0),
                 "long": _plain(law),
             }
             for model in sorted({row.case.model for row in runs})
@@ -144,12 +144,6 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "tasks": tasks,
         })  # fmt: skip
     return [one for one in found if one["tasks"]]
-
-
-def _sent(runs: Sequence[Row]) -> float:
-    """Return the bytes of the gradient over those that a rank contributed, of runs of one model."""
-    dense_bytes = sum(spec.nbytes for spec in model_work(runs[0].case.model).tensors)
-    return dense_bytes / mean(float(row.metrics["contributed_bytes"] or 0.0) for row in runs)
 
 
 def _plain(law: StepLaw) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from statistics import fmean, quantiles
 from ssfx.compressors import build
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.steps_to_quality import best_so_far, steps_to
+from ssfx.perf_model.operator_counts import model_work
 
 EXPERIMENT = "long_quality"
 FEWEST_STEPS = 1000
@@ -25,6 +26,7 @@ FEWEST_RUNS = 3
 """Runs below which no interval is given."""
 Interval = tuple[float, float]
 Pair = tuple[float, float]
+Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class StepLaw:
 
     unreached: the share of the levels of quality of dense training that the method never came to. longest_steps: of the
     dense runs that it rests on. each: delay and factor of every run alone. seeds: of the task with the fewest.
+    compression: of what a rank sent, of one task; None of several.
     """
 
     method: str
@@ -46,6 +49,7 @@ class StepLaw:
     seeds: int
     delay_interval: Interval | None = None
     factor_interval: Interval | None = None
+    compression: float | None = None
 
     def more_steps(self, train_steps: int) -> float:
         """Return the extra steps of a training of so many dense steps, as a share of them; ValueError below 1."""
@@ -74,7 +78,7 @@ def long_rows(rows: Iterable[Row]) -> list[Row]:
     """Return the rows that tell a delay from a factor: of the experiment, whole models, long enough, with a curve."""
     return [
         row
-        for row in rows
+        for row in once(rows)
         if row.case.experiment == EXPERIMENT
         and row.case.sharding == "none"
         and row.case.steps >= FEWEST_STEPS
@@ -82,8 +86,16 @@ def long_rows(rows: Iterable[Row]) -> list[Row]:
     ]
 
 
-def dense_runs(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
-    """Return the dense run of every model and seed."""
+def once(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows, but for those of virtual ranks of which real ranks ran the same: both end with equal weights."""
+    found: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: row.case.virtual):
+        found.setdefault(replace(row.case, virtual="", calibration="").run_id if row.case.virtual else row.run_id, row)
+    return list(found.values())
+
+
+def dense_runs(rows: Iterable[Row]) -> dict[Place, Row]:
+    """Return the dense run of every place."""
     return {place(row): row for row in rows if is_dense(row)}
 
 
@@ -155,7 +167,7 @@ def law_of(runs: Sequence[Reached]) -> Pair:
     return fitted([*pairs, *beyond]) if beyond else (delay, factor)
 
 
-def _law(label: str, rows: Sequence[Row], dense: Mapping[tuple[str, int], Row]) -> StepLaw | None:
+def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw | None:
     measured = [extra_steps(dense[place(row)], row) for row in rows]
     clusters = [run for run in measured if run.pairs]
     if not clusters:
@@ -167,6 +179,7 @@ def _law(label: str, rows: Sequence[Row], dense: Mapping[tuple[str, int], Row]) 
     law = StepLaw(
         label, tuple(sorted(seeds)), len(rows), delay, factor, missed / levels, max(row.case.steps for row in rows),
         tuple(law_of([run]) for run in clusters), min(seeds.values()),
+        compression=sent_compression(rows) if len(seeds) == 1 else None,
     )  # fmt: skip
     if len(clusters) < FEWEST_RUNS:
         return law
@@ -176,11 +189,17 @@ def _law(label: str, rows: Sequence[Row], dense: Mapping[tuple[str, int], Row]) 
     return replace(law, delay_interval=_middle(delays), factor_interval=_middle(factors))
 
 
+def sent_compression(rows: Sequence[Row]) -> float | None:
+    """Return the bytes of the gradient over those that a rank contributed a step, of runs of one model."""
+    sent = [float(value) for row in rows if (value := row.metrics.get("contributed_bytes"))]
+    return sum(spec.nbytes for spec in model_work(rows[0].case.model).tensors) / fmean(sent) if sent else None
+
+
 def _middle(values: Sequence[float]) -> Interval:
     cuts = quantiles(values, n=40)
     return cuts[0], cuts[-1]
 
 
-def place(row: Row) -> tuple[str, int]:
-    """Return what a run shares with the dense one that it is compared with: model and seed."""
-    return row.case.model, row.case.seed
+def place(row: Row) -> Place:
+    """Return what a run shares with the dense one that it is compared with: model, ranks and seed."""
+    return row.case.model, row.case.world_size, row.case.seed

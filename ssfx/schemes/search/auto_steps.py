@@ -76,7 +76,7 @@ def steps_of_method(
         task
         for row in measured_steps()
         if row["collective"] == collective and (row["calls"] == calls or not selects)
-        and _alike(row["compressor"]) == _alike(compressor)
+        and alike(row["compressor"]) == alike(compressor)
         for task in row["tasks"].values()
     ]  # fmt: skip
     return worst_of(tasks, network, ratio, train_steps, compressor)
@@ -126,7 +126,7 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
     )  # fmt: skip
 
 
-def _alike(spec: str) -> tuple[str, tuple[tuple[str, Any], ...]]:
+def alike(spec: str) -> tuple[str, tuple[tuple[str, Any], ...]]:
     """Return a compressor without its rank: how far it compresses says more."""
     given = Spec.parse(spec, "compressor")
     return given.name, tuple(sorted((name, value) for name, value in given.options.items() if name != "rank"))
