@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,14 +20,14 @@ import ssfx
 from experiments.common.claims.ledger import ledger_files
 from experiments.common.figures.discovery import chosen, load
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, ids_of, save, style
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import DAMAGED, check_writable, loads, write_json
 from ssfx.core.paths import conf_dir, data_dir, results_dir
 from ssfx.core.rows import Row
 from ssfx.lab.results.store import Unreadable
 
-State = Literal["drawn", "unchanged", "missing", "failed"]
+State = Literal["drawn", "unchanged", "committed", "missing", "failed"]
 MANIFEST = ".drawn.json"
 """Kept in the folder of the figures: for each the digest of what it was drawn from, and of its files."""
 LIBRARY, PAPERS = Path(ssfx.__file__).parent, Path(__file__).parents[1]
@@ -49,18 +50,19 @@ class Drawn:
 
 def draw_all(
     names: Sequence[str], rows: Sequence[Row], out_dir: Path, *, unreadable: Sequence[Unreadable] = (),
-    processes: int = PROCESSES, placeholders: bool = False,
+    processes: int = PROCESSES, placeholders: bool = False, committed: Path | None = None, now: Inputs | None = None,
 ) -> list[Drawn]:  # fmt: skip
     """Draw the named figures (all when none is named) into `out_dir`, but for those that are there unchanged.
 
     A figure without rows is "missing"; with `placeholders` it gets a picture that says so and names the command. One
     whose rows cannot be used, or which may need one of the `unreadable` ones, is "failed"; others are drawn anyway.
+    What was drawn of the same rows in the folder `committed` is copied from there, PNG and CSV, and is "committed".
     """
     manifest = _manifest(out_dir)
     results: dict[str, Drawn] = {}
     todo: list[tuple[Figure, list[Row], str]] = []
     figures = chosen(names)
-    now = Inputs(placeholders)
+    now = now or Inputs(placeholders)
     for figure in figures:
         if spoilt := next((one for one in unreadable if any(map(figure.shows, one.kin))), None):
             results[figure.name] = Drawn(figure.name, "failed", said=spoilt.message)
@@ -70,6 +72,8 @@ def draw_all(
         if files := _unchanged(manifest.get(figure.name), inputs, out_dir):
             state: State = "missing" if manifest[figure.name]["missing"] else "unchanged"
             results[figure.name] = Drawn(figure.name, state, files, figure.command if state == "missing" else "")
+        elif committed and (files := _copied(figure.name, own, committed, out_dir)):
+            results[figure.name] = Drawn(figure.name, "committed", files)
         else:
             todo.append((figure, own, inputs))
     if todo:
@@ -113,6 +117,24 @@ def recorded_digest(png: Path) -> str:
 
     with Image.open(png) as image:
         return str(image.info.get("Csv-Sha256", ""))
+
+
+def _copied(name: str, rows: Sequence[Row], committed: Path, out_dir: Path) -> tuple[Path, ...]:
+    """Return a figure's picture and table, copied from a folder where they were drawn of the same rows; else ()."""
+    from PIL import Image
+
+    png, table = (committed / f"{name}.{ending}" for ending in ("png", "csv"))
+    if not (png.exists() and table.exists()):
+        return ()
+    with Image.open(png) as image:
+        said = image.info.get("Runs"), image.info.get("Csv-Sha256")
+    if said != (ids_of(rows), _digest(table.read_bytes())):
+        return ()
+    check_writable(out_dir, "set SSFX_RESULTS to a folder of yours")
+    out_dir.mkdir(parents=True, exist_ok=True)
+    for ending in ("pdf", "svg"):  # of what was drawn before
+        (out_dir / f"{name}.{ending}").unlink(missing_ok=True)
+    return tuple(Path(shutil.copy(path, out_dir / path.name)) for path in (png, table))
 
 
 def _drawn(

@@ -114,8 +114,6 @@ _STYLE = {
     "svg.hashsalt": "ssfx",
 }
 
-_EXTRAPOLATED = " *"
-
 OUTCOME_COLOURS = {
     "agrees": "#00704a",
     "partly": "#b36b00",
@@ -203,7 +201,7 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
     """
     import matplotlib.pyplot as plt
 
-    same_bars = len({tuple((bar, panel.extrapolated(bar)) for bar in panel.bars) for panel in panels}) == 1
+    same_bars = len({tuple(map(panel.marked, panel.bars)) for panel in panels}) == 1
     columns = min(len(panels), 3 if same_bars else 2)
     lines = -(-len(panels) // columns)
     width_in = COLUMN_IN if columns == 1 else 2 * COLUMN_IN
@@ -227,8 +225,7 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
             subtitle += f"\n{panel.case.cluster}"
         axis.annotate(subtitle, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)
         axis.set_ylim(len(panel.bars) - 0.4, -0.6)
-        labels = [f"{bar}{_EXTRAPOLATED * panel.extrapolated(bar)}" for bar in panel.bars]
-        axis.set_yticks(range(len(labels)), labels)
+        axis.set_yticks(range(len(panel.bars)), [panel.marked(bar) for bar in panel.bars])
         axis.tick_params(labelleft=not (same_bars and position % columns))
         axis.grid(axis="x")
         axis.set_xlabel(xlabel)
@@ -293,6 +290,14 @@ MANY = 1000
 """Rows beyond which a picture names the digest of their ids instead of each."""
 
 
+def ids_of(rows: Sequence[Row]) -> str:
+    """Return what a picture carries of the rows that it was drawn from."""
+    runs = " ".join(sorted(row.run_id for row in rows))
+    if len(rows) > MANY:  # their ids would be a third of the picture
+        return f"{len(rows)} runs, sha256 of their ids {hashlib.sha256(runs.encode()).hexdigest()}"
+    return runs
+
+
 def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
     """Write out/name.{png,pdf,svg,csv} and return the four paths; RunError when they cannot be written, and none is.
 
@@ -304,9 +309,7 @@ def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path
     out.mkdir(parents=True, exist_ok=True)
     text = csv_text(table)
     kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
-    runs = " ".join(sorted(row.run_id for row in rows))
-    if len(rows) > MANY:  # their ids would be a third of the picture
-        runs = f"{len(rows)} runs, sha256 of their ids {hashlib.sha256(runs.encode()).hexdigest()}"
+    runs = ids_of(rows)
     digest = hashlib.sha256(text.encode()).hexdigest()
     paths = [out / f"{name}.{ending}" for ending in ("png", "pdf", "svg", "csv")]
     keywords = f"runs: {runs}; csv sha256: {digest}"

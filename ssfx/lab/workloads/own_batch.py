@@ -247,13 +247,22 @@ def _inside(region: str, outside: str) -> str:
 def ready_order(name: str) -> tuple[TensorSpec, ...]:
     """Return the trained tensors of an own model in the order in which one backward pass makes their gradients ready.
 
-    Tensors without a gradient are left out.
+    Tensors without a gradient are left out. The pass is on the meta device, which computes nothing, or on the CPU for a
+    model that looks at the values of its data.
     """
-    own = own_batch(name).built("cpu")
+    try:
+        return _ready_order(name, "meta")
+    except (ConfigError, RuntimeError, NotImplementedError):
+        return _ready_order(name, "cpu")
+
+
+def _ready_order(name: str, device: str) -> tuple[TensorSpec, ...]:
+    own = own_batch(name).built(device)
     order: list[str] = []
     for key, p in _trained(own.model).items():
         p.register_post_accumulate_grad_hook(lambda _, key=key: order.append(key))
-    own.one_loss().backward()
+    with torch.device(device):
+        own.one_loss().backward()
     return _specs(own.model, order)
 
 
