@@ -34,16 +34,18 @@ def report(out: Path | None) -> None:
     path = out or folder / "report.html"
     check_writable(path.parent, "choose another file with --out")
     committed = IMAGES if changed("ssfx", "conf", "experiments", "results/reference") is False else None
-    now = Inputs(placeholders=True)
-    drawn = draw_all([], rows, folder, unreadable=unreadable, placeholders=True, committed=committed, now=now)
+    own, now = store.own_ids(), Inputs(placeholders=True)
+    drawn = draw_all([], rows, folder, unreadable=unreadable, placeholders=True, now=now, committed=committed, own=own)
     for one in drawn:
         if one.state == "failed":
             click.secho(f"{one.name}: {one.said}", fg="red", err=True)
     again = write_report(rows, folder, path, now)
-    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(drawn)} figures{'' if again else ', unchanged'}")
-    own = [row for row in rows if store.run_dir(row.case).exists()]
-    if other := [row for row in own if not any(figure.shows(row.case) for figure in chosen([]))]:
+    taken = sum(one.state == "committed" for one in drawn)
+    of = f", {taken} of them from docs/img" if taken else ""
+    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(drawn)} figures{of}{'' if again else ', unchanged'}")
+    cases = {row.run_id: row.case for row in rows if row.run_id in own}
+    if other := [case for case in cases.values() if not any(figure.shows(case) for figure in chosen([]))]:
         say(
-            f"{len(other)} of your {len(own)} runs are of no figure: ssfx show lists them, ssfx compare RUN RUN sets "
-            "them side by side, and docs/thesis.md has a figure of one's own"
+            f"{len(other)} of your {len(own)} runs are of no figure: ssfx compare RUN RUN sets two side by side, and "
+            "docs/thesis.md has a figure of one's own"
         )

@@ -20,7 +20,7 @@ import ssfx
 from experiments.common.claims.ledger import ledger_files
 from experiments.common.figures.discovery import chosen, load
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, ids_of, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import DAMAGED, check_writable, loads, write_json
 from ssfx.core.paths import conf_dir, data_dir, results_dir
@@ -50,13 +50,14 @@ class Drawn:
 
 def draw_all(
     names: Sequence[str], rows: Sequence[Row], out_dir: Path, *, unreadable: Sequence[Unreadable] = (),
-    processes: int = PROCESSES, placeholders: bool = False, committed: Path | None = None, now: Inputs | None = None,
+    processes: int = PROCESSES, placeholders: bool = False, now: Inputs | None = None,
+    committed: Path | None = None, own: frozenset[str] = frozenset(),
 ) -> list[Drawn]:  # fmt: skip
     """Draw the named figures (all when none is named) into `out_dir`, but for those that are there unchanged.
 
     A figure without rows is "missing"; with `placeholders` it gets a picture that says so and names the command. One
     whose rows cannot be used, or which may need one of the `unreadable` ones, is "failed"; others are drawn anyway.
-    What was drawn of the same rows in the folder `committed` is copied from there, PNG and CSV, and is "committed".
+    A figure of none of the runs `own` is copied from the folder `committed`, PNG and CSV, where it is: "committed".
     """
     manifest = _manifest(out_dir)
     results: dict[str, Drawn] = {}
@@ -67,15 +68,19 @@ def draw_all(
         if spoilt := next((one for one in unreadable if any(map(figure.shows, one.kin))), None):
             results[figure.name] = Drawn(figure.name, "failed", said=spoilt.message)
             continue
-        own = figure.select(rows)
-        inputs = now.of(figure, own)
+        shown = figure.select(rows)
+        inputs = now.of(figure, shown)
         if files := _unchanged(manifest.get(figure.name), inputs, out_dir):
             state: State = "missing" if manifest[figure.name]["missing"] else "unchanged"
             results[figure.name] = Drawn(figure.name, state, files, figure.command if state == "missing" else "")
-        elif committed and (files := _copied(figure.name, own, committed, out_dir)):
+        elif (
+            committed
+            and own.isdisjoint(row.run_id for row in shown)
+            and (files := _copied(figure.name, committed, out_dir))
+        ):
             results[figure.name] = Drawn(figure.name, "committed", files)
         else:
-            todo.append((figure, own, inputs))
+            todo.append((figure, shown, inputs))
     if todo:
         check_writable(out_dir, "name another folder with ssfx figures --out, or set SSFX_RESULTS")
     for (figure, _, inputs), one in zip(todo, _drawn(todo, out_dir, processes, placeholders), strict=True):
@@ -119,22 +124,16 @@ def recorded_digest(png: Path) -> str:
         return str(image.info.get("Csv-Sha256", ""))
 
 
-def _copied(name: str, rows: Sequence[Row], committed: Path, out_dir: Path) -> tuple[Path, ...]:
-    """Return a figure's picture and table, copied from a folder where they were drawn of the same rows; else ()."""
-    from PIL import Image
-
-    png, table = (committed / f"{name}.{ending}" for ending in ("png", "csv"))
-    if not (png.exists() and table.exists()):
-        return ()
-    with Image.open(png) as image:
-        said = image.info.get("Runs"), image.info.get("Csv-Sha256")
-    if said != (ids_of(rows), _digest(table.read_bytes())):
+def _copied(name: str, committed: Path, out_dir: Path) -> tuple[Path, ...]:
+    """Return a figure's picture and table, copied from a folder that has both; else ()."""
+    found = [committed / f"{name}.{ending}" for ending in ("png", "csv")]
+    if not all(path.exists() for path in found) or recorded_digest(found[0]) != _digest(found[1].read_bytes()):
         return ()
     check_writable(out_dir, "set SSFX_RESULTS to a folder of yours")
     out_dir.mkdir(parents=True, exist_ok=True)
     for ending in ("pdf", "svg"):  # of what was drawn before
         (out_dir / f"{name}.{ending}").unlink(missing_ok=True)
-    return tuple(Path(shutil.copy(path, out_dir / path.name)) for path in (png, table))
+    return tuple(Path(shutil.copy(path, out_dir / path.name)) for path in found)
 
 
 def _drawn(

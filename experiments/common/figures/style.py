@@ -290,14 +290,6 @@ MANY = 1000
 """Rows beyond which a picture names the digest of their ids instead of each."""
 
 
-def ids_of(rows: Sequence[Row]) -> str:
-    """Return what a picture carries of the rows that it was drawn from."""
-    runs = " ".join(sorted(row.run_id for row in rows))
-    if len(rows) > MANY:  # their ids would be a third of the picture
-        return f"{len(rows)} runs, sha256 of their ids {hashlib.sha256(runs.encode()).hexdigest()}"
-    return runs
-
-
 def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
     """Write out/name.{png,pdf,svg,csv} and return the four paths; RunError when they cannot be written, and none is.
 
@@ -309,7 +301,9 @@ def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path
     out.mkdir(parents=True, exist_ok=True)
     text = csv_text(table)
     kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
-    runs = ids_of(rows)
+    runs = " ".join(sorted(row.run_id for row in rows))
+    if len(rows) > MANY:  # their ids would be a third of the picture
+        runs = f"{len(rows)} runs, sha256 of their ids {hashlib.sha256(runs.encode()).hexdigest()}"
     digest = hashlib.sha256(text.encode()).hexdigest()
     paths = [out / f"{name}.{ending}" for ending in ("png", "pdf", "svg", "csv")]
     keywords = f"runs: {runs}; csv sha256: {digest}"
