@@ -43,8 +43,8 @@ def report(out: Path | None) -> None:
     taken = sum(one.state == "committed" for one in drawn)
     of = f", {taken} of them from docs/img" if taken else ""
     click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(drawn)} figures{of}{'' if again else ', unchanged'}")
-    cases = {row.run_id: row.case for row in rows if row.run_id in own}
-    if other := [case for case in cases.values() if not any(figure.shows(case) for figure in chosen([]))]:
+    cases, figures = {row.run_id: row.case for row in rows if row.run_id in own}, chosen([])
+    if other := [case for case in cases.values() if not any(figure.shows(case) for figure in figures)]:
         say(
             f"{len(other)} of your {len(own)} runs are of no figure: ssfx compare RUN RUN sets two side by side, and "
             "docs/thesis.md has a figure of one's own"

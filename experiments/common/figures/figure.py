@@ -69,13 +69,7 @@ class Figure:
         """True when the figure needs runs like that of `case`; of shared models only one that says so."""
         if case.sharding != "none" and "sharding" not in self.needs:
             return False
-        if not self.needs:
-            return False
-        for name, value in self.needs.items():  # asked of every row for every figure: a generator takes twice as long
-            found = getattr(case, name)
-            if not (value(found) if callable(value) else found == value):
-                return False
-        return True
+        return bool(self.needs) and all(_fits(getattr(case, field), value) for field, value in self.needs.items())
 
     def reads(self, experiment: str) -> bool:
         """True when the figure needs rows of that experiment."""
@@ -84,6 +78,8 @@ class Figure:
     def select(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows this figure needs; of one case measured twice on one machine, the newest."""
         newest: dict[tuple[str, str, str], Row] = {}
+        if isinstance(wanted := self.needs.get("experiment"), str):  # most of ten thousand rows end here
+            rows = [row for row in rows if row.case.experiment == wanted]
         for row in sorted((row for row in rows if self.shows(row.case)), key=lambda row: row.origin.date):
             newest[row.run_id, row.origin.kind, row.origin.hardware] = row
         return [newest[key] for key in sorted(newest)]

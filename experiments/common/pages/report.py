@@ -258,7 +258,7 @@ def _packed(content: bytes) -> bytes:
         if flat.width > PIXELS:
             size = PIXELS, round(flat.height * PIXELS / flat.width)
             flat = flat.resize(size, Image.Resampling.LANCZOS)
-        flat.save(packed, "WEBP", lossless=True, method=4)
+        flat.save(packed, "WEBP", lossless=True, method=2, quality=20)  # half the time of the smallest, a fifth larger
     return packed.getvalue()
 
 
