@@ -90,6 +90,12 @@ def _no_cluster(name: str) -> ConfigError:
         return ConfigError(f"unknown cluster {name!r}; did you mean cluster={name}.yaml, the file that is here?")
     if (same := near(name, choices("cluster"))[:1]) and same[0] == name.lower():
         return ConfigError(f"unknown cluster {name!r}; did you mean {same[0]!r}?")
+    if several := re.fullmatch(r"(\d+)\s?x\s?(\d+)[x_-]?([a-z]+\d+\w*)?", name.lower()):
+        return ConfigError(
+            f"unknown cluster {name!r}; for {several[1]} machines of {several[2]} GPUs write cluster=box cluster.nodes="
+            f"{several[1]} cluster.devices_per_node={several[2]} cluster.device={several[3] or 'a100'} "
+            "cluster.inside=pcie cluster.link=25gbe_tcp"
+        )
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
         device = gpus["device"] or "a100"
         close = nearest(name, choices("cluster"))

@@ -172,8 +172,9 @@ def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "
     on = target.name
     target.at(precision)
     with autocast_regions() as regions:
+        returned = own_batch(name)
         try:
-            own = own_batch(name).built("meta")
+            own = returned.built("meta")
             trace = trace_of(own.model, own.one_loss, all_have=False, regions=regions)
         except ConfigError as error:
             raise ConfigError(f"{error}; so it cannot be counted for {on}: measure it where such a device is") from None
