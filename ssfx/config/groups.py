@@ -27,10 +27,17 @@ OPTION_GROUPS = ("cluster", "compressor", "dataset", "memory", "scheme")
 WITH_SPECS = tuple(group for group in OPTION_GROUPS if group in COMPONENT_GROUPS)
 """Groups whose choices may be written with their options, as in compressor=dgc(value_dtype=float16)."""
 
+_FIGURES = {
+    "2": "missing_rate", "4": "compressors", "5": "selective", "9": "collective_scaling", "11": "throughput",
+    "12": "long_quality", "13": "breakdown", "14": "compressors", "15": "density", "16": "bandwidth",
+    "17": "large_models",
+}  # fmt: skip
+"""Experiments by SSFusion's figures."""
 OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     "model": {"gpt2_small": "gpt2", "gpt-2-small": "gpt2", "resnet-50": "resnet50", "llama": "llama3_8b"},
     "engine": dict.fromkeys(("mpi", "nccl", "gloo", "local", "real"), "torchrun"),
     "cluster": {"localhost": "local"},
+    "experiment": {f"{paper}fig{number}": name for number, name in _FIGURES.items() for paper in ("", "ssfusion.")},
 }
 """What people call some of the choices."""
 

@@ -97,6 +97,7 @@ OTHERS = {
     "simulate --plugin notes.txt model=gpt2 cluster=box": "is no Python",
     "simulate --plugin gone.py model=gpt2 cluster=box": "there is no file",
     "run device=gpu": "'cuda'",
+    "run experiment=fig11": "'throughput'", "run experiment=ssfusion.fig12": "'long_quality'",
     "run engine=mpi": "'torchrun'",
     "profile": "say what to measure",
     "help": "'--help'", "version": "'--version'", "attach": "in your script", "recommend": "'advise'",
