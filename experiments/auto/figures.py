@@ -162,7 +162,7 @@ SHOWN = {
 def _step_law(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     """Return a panel for each task; nothing where no method was run beside dense training."""
     long = long_rows(rows)
-    laws = {name: law for name, law in step_laws(long).items() if name in SHOWN}
+    laws = step_laws(long, lambda row: name if (name := method(row)) in SHOWN else "")
     if not laws:
         return None
     import matplotlib.pyplot as plt
@@ -201,7 +201,7 @@ def _step_law(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
 
 def _step_law_finding(rows: list[Row]) -> str:
     """Return the law of the methods that are shown."""
-    laws = {name: law for name, law in step_laws(rows).items() if name in SHOWN}
+    laws = step_laws(rows, lambda row: name if (name := method(row)) in SHOWN else "")
     said = [f"{SHOWN[name][0]} {law.delay_steps:+.0f} steps {law.factor:+.1%}" for name, law in laws.items()]
     return "; ".join(said) or "no method was run beside dense training"
 

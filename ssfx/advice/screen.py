@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ssfx.advice.alike import alike
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
 from ssfx.advice.local_updates import local_updates
@@ -51,6 +52,7 @@ def first_screen(advice: Ranking) -> list[ScreenLine]:
         ScreenLine(answer.reason, _IN, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True),
         *([ScreenLine(bandwidth, _IN, _IN)] if bandwidth else []),
         *_sixteen_bit(answer, advice),
+        *([ScreenLine(f"Alike: {beside}.", _IN, _IN)] if (beside := alike(setting.profile)) else []),
         *_memory(answer, advice),
         ScreenLine(f"Checked: {checked}.{local_updates(setting.cluster)}", _IN, _IN),
         *([ScreenLine(f"Map: {place}.", _IN, _IN)] if place else []),

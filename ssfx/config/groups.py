@@ -27,11 +27,18 @@ OPTION_GROUPS = ("cluster", "compressor", "dataset", "memory", "scheme")
 WITH_SPECS = tuple(group for group in OPTION_GROUPS if group in COMPONENT_GROUPS)
 """Groups whose choices may be written with their options, as in compressor=dgc(value_dtype=float16)."""
 
+_FIGURES = {
+    "2": "missing_rate", "4": "compressors", "5": "selective", "9": "collective_scaling", "11": "throughput",
+    "12": "long_quality", "13": "breakdown", "14": "compressors", "15": "density", "16": "bandwidth",
+    "17": "large_models",
+}  # fmt: skip
+"""Experiments by SSFusion's figures."""
 OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     "model": {"gpt2_small": "gpt2", "gpt-2-small": "gpt2", "resnet-50": "resnet50", "llama": "llama3_8b"},
     "engine": dict.fromkeys(("mpi", "nccl", "gloo", "local", "real"), "torchrun"),
     "cluster": {"localhost": "local"},
-    "experiment": dict.fromkeys(("fig12", "ssfusion.fig12", "convergence"), "long_quality"),
+    "experiment": {"convergence": "long_quality"}
+    | {f"{paper}fig{number}": name for number, name in _FIGURES.items() for paper in ("", "ssfusion.")},
 }
 """What people call some of the choices."""
 
@@ -91,6 +98,12 @@ def _no_cluster(name: str) -> ConfigError:
         return ConfigError(f"unknown cluster {name!r}; did you mean cluster={name}.yaml, the file that is here?")
     if (same := near(name, choices("cluster"))[:1]) and same[0] == name.lower():
         return ConfigError(f"unknown cluster {name!r}; did you mean {same[0]!r}?")
+    if several := re.fullmatch(r"(\d+)\s?x\s?(\d+)[x_-]?([a-z]+\d+\w*)?", name.lower()):
+        return ConfigError(
+            f"unknown cluster {name!r}; for {several[1]} machines of {several[2]} GPUs write cluster=box cluster.nodes="
+            f"{several[1]} cluster.devices_per_node={several[2]} cluster.device={several[3] or 'a100'} "
+            "cluster.inside=pcie cluster.link=25gbe_tcp"
+        )
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
         device = gpus["device"] or "a100"
         close = nearest(name, choices("cluster"))

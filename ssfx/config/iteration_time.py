@@ -37,7 +37,7 @@ def _milliseconds(text: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        how = (as_number(text).removeprefix("; write ") if math.isnan(value) else "") or "253"
+        how = (as_number(text, KEY).removeprefix("; write ") if math.isnan(value) else "") or "253"
         raise ConfigError(
             f"{KEY}={text} is no iteration time; write the milliseconds of a step on one device, for example "
             f"{KEY}={how}"

@@ -34,6 +34,8 @@ _OTHER_KEYS = {
     **dict.fromkeys(("batch", "bs"), "batch_size"), "iteration_s": "iteration_ms",
     **dict.fromkeys(("ratio", "sparsity", "compression"), "density"),
     **dict.fromkeys(("epochs", "iters", "iterations", "max_steps"), "steps"), "opt": "optimizer",
+    **dict.fromkeys(("seq_len", "seqlen", "sequence_length", "max_length", "block_size", "vocab_size"),
+                    "model=FILE.py:FUNCTION, with a batch of that shape"),
     **dict.fromkeys(("dtype", "amp", "fp16", "bf16"), "precision"), "learning_rate": "lr",
 }  # fmt: skip
 """What people call some of the keys, and what to write."""
@@ -60,8 +62,7 @@ def read(words: Iterable[str]) -> Request:
         key, values = _parse_slurm(word) or _parse(word)
         if key == "profile":  # a saved profile stands where a model may
             if odd := next((str(value) for value in values if not is_saved(str(value))), None):
-                what = "cluster" if Path(odd).suffix in (".yaml", ".yml", ".log", ".txt") else "model"
-                raise ConfigError(f"profile={odd} is no file of a profile, which ends in .json; is it {what}={odd}?")
+                raise ConfigError(f"profile={odd} is no file of a profile, which ends in .json; {_instead(odd)}")
             key = "model"
         key = SHORT.get(key, key)
         if key in request:
@@ -70,6 +71,18 @@ def read(words: Iterable[str]) -> Request:
             values = tuple(name for value in values for name in _schemes(str(value)))
         request[key] = check(key, values)
     return request
+
+
+def _instead(file: str) -> str:
+    """Return what a file that is no profile may be meant for."""
+    kind = Path(file).suffix
+    if kind in (".yaml", ".yml", ".log", ".txt"):
+        return f"is it cluster={file}?"
+    if kind == ".py":
+        return f"is it model={file}:FUNCTION?"
+    if kind or Path(file).is_dir():
+        return "ssfx profile FILE.py:FUNCTION writes one, or ssfx profile trace=FILE"
+    return f"is it model={file}?"
 
 
 def known_key(name: str) -> str:
@@ -96,6 +109,8 @@ def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(typed(key, value) for value in values)
     if f"cluster.{key}" in SHORT or any(key in options("cluster", choice) for choice in choices("cluster")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'cluster.{key}'?")
+    if key not in _OTHER_KEYS and any(key in options("scheme", choice) for choice in choices("scheme")):
+        raise ConfigError(f"unknown key {key!r}; did you mean 'scheme.{key}'?")
     raise unknown("key", key, [*GROUPS, *KEYS, *_SPLIT_OFF], _OTHER_KEYS)
 
 
@@ -144,7 +159,12 @@ def _check_option(group: str, option: str, key: str) -> None:
         raise unknown("group", group, OPTION_GROUPS)
     names = {name for choice in choices(group) for name in options(group, choice)}
     if option not in names:
-        if group == "cluster" and (meant := _OTHER_KEYS.get(option)):
+        part, _, key = option.rpartition(".")
+        if part in ("inter", "intra") and key in OTHER_NAMES:
+            raise ConfigError(
+                f"unknown option of cluster {option!r}; did you mean 'cluster.{part}.{OTHER_NAMES[key]}'?"
+            )
+        if group == "cluster" and (meant := _OTHER_KEYS.get(option, "")):
             raise ConfigError(f"unknown option of cluster {option!r}; did you mean {meant!r}?")
         raise unknown(f"option of {group}", option, names)
 

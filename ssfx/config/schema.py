@@ -125,6 +125,7 @@ KEYS = tuple(field.name for field in fields(Settings))
 _OTHER_WORDS = {
     "gpu": "cuda", "nvidia": "cuda", "float": "fp32", "single": "fp32", "float32": "fp32", "half": "fp16",
     "float16": "fp16", "bfloat16": "bf16", "amp": "bf16", "mixed": "bf16",
+    **dict.fromkeys(("zero1", "zero2", "zero3", "zero", "deepspeed"), "fsdp"), "ddp": "none",
 }  # fmt: skip
 """What people call some of the words of keys."""
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
@@ -155,7 +156,7 @@ def typed(key: str, value: Any) -> Any:
         if kind is int and isinstance(value, float) and value.is_integer():
             return int(value)
     optional = " or null" if type(None) in kinds else ""
-    how = as_number(value) if kind in (int, float) else ""
+    how = as_number(value, key) if kind in (int, float) else ""
     raise ConfigError(f"{key} must be {_WORDS[kind]}{optional}, got {value!r}{how}")
 
 

@@ -63,9 +63,14 @@ def component_file(group: str, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name}
     chain = _chain(path, (), group)
     for _, one in chain:
+        for link in ("intra", "inter"):
+            if group == "cluster" and isinstance(own := one.get(link), Mapping) and "link" in own:
+                found.pop(link, None)  # another kind has all its own numbers
         found = merged(found, one)
     if group == "cluster" and (lacking := [key for key in REQUIRED if key not in found]):
-        raise ConfigError(f"{path} lacks {', '.join(lacking)}; the files of conf/{group}/ are examples")
+        raise ConfigError(
+            f"{path} lacks {', '.join(lacking)}; begin it with the line defaults: [box, _self_], which has all of them"
+        )
     for file, one in chain if group == "cluster" else ():
         check_keys(one, CLUSTER_KEYS, file, meant=OTHER_NAMES)
         for section in (one, *(one[name] for name in ("published", "fitted") if one.get(name))):

@@ -16,13 +16,38 @@ def numeric(value: Any) -> Any:
     return int(text) if re.fullmatch(r"[-+]?[0-9]+", text) else float(text)
 
 
-def as_number(value: Any) -> str:
-    """Return what to write instead of a number with a unit or a comma, as "; write 0.01" for "1%"; "" for no such."""
+_COUNTS = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6}
+_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_GBPS = {
+    f"{letter}{unit}": factor * bits
+    for letter, factor in (("T", 1e3), ("G", 1.0), ("M", 1e-3))
+    for bits, units in ((1.0, ("bit/s", "b/s", "bps", "bit", "")), (8.0, ("B/s", "Bps", "B", "iB/s")))
+    for unit in units
+}
+
+
+def _factors(key: str) -> dict[str, float]:
+    """Return what units that people write behind a number are, in the unit that the name of `key` ends in."""
+    per_s = {"_s": 1.0, "_ms": 1e3, "_us": 1e6}.get(key[key.rfind("_") :] if "_" in key else "")
+    if per_s:
+        return {unit: seconds * per_s for unit, seconds in _SECONDS.items()}
+    return _GBPS if key.endswith("gbps") else _COUNTS
+
+
+def as_number(value: Any, key: str = "") -> str:
+    """Return what to write instead of a number with a unit or a comma, as "; write 0.01" for "1%"; "" for no such.
+
+    It is in the unit of `key`, whose name ends in it: gbps, _s, _ms or _us.
+    """
     found = re.fullmatch(r"([-+]?[0-9]+(?:[.,][0-9]+)?)\s*([a-zA-Z%/]*)", str(value).strip())
-    if not found or not isinstance(value, str):
+    if not isinstance(value, str):
+        return ""
+    if several := re.fullmatch(r"([0-9.]+?)\s*(?:\.\.|-|:|to)\s*([0-9.]+)", value):
+        return f"; for several write {several[1]},{several[2]} with what is between"
+    if not found:
         return ""
     number, unit = float(found[1].replace(",", ".")), found[2]
-    number *= {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6}.get(unit, 1.0)
+    number *= _factors(key).get(unit, 1.0)
     return f"; write {number:.10g}" + (", without its unit" if len(unit) > 1 else "")
 
 

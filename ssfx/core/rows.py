@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from math import inf, isfinite
 from typing import Any
 
@@ -95,7 +95,8 @@ class Row:
     def to_json(self) -> str:
         """Return the row as one line of JSON."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # nothing is copied: samples are long
-        values |= {"case": asdict(self.case), "origin": asdict(self.origin)}
+        case = {one.name: getattr(self.case, one.name) for one in fields(self.case)}
+        values |= {"case": {**case, "cluster": vars(self.case.cluster)}, "origin": vars(self.origin)}
         if not self.curve:
             del values["curve"]
         return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -63,7 +63,8 @@ def own_code(name: str) -> OwnCode:
     except SyntaxError as error:
         raise ConfigError(f"{path} is no Python: {error.msg} in line {error.lineno}") from None
     if function not in (found := _names(tree)):
-        raise unknown(f"function of {path}", function, found or {"nothing"})
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        raise unknown(f"function of {path}", function, defined or found or {"nothing"})
     return OwnCode(f"{plain}#{now}", path, function, _says(tree, function))
 
 

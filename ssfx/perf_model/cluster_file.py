@@ -236,7 +236,7 @@ def _number(key: str, value: Any) -> float:
             return float(number)
         except OverflowError:
             pass
-    raise ConfigError(f"cluster.{key} must be a number, got {value!r}{as_number(value)}")
+    raise ConfigError(f"cluster.{key} must be a number, got {value!r}{as_number(value, key)}")
 
 
 def _factors(said: Any) -> dict[str, float]:

@@ -78,7 +78,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or 'it is no whole gzip file'}") from None
     except (ValueError, EOFError, RecursionError, zlib.error) as error:
-        raise ConfigError(f"{path} is no Chrome trace: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{path} is no Chrome trace: {' '.join(str(error).split())}; {HOW}") from None
     if isinstance(raw, list):  # the other form of Chrome traces
         raw = {"traceEvents": raw}
     if not isinstance(raw, dict) or not isinstance(raw.get("traceEvents"), list):

@@ -8,9 +8,11 @@ import pytest
 from refusals import refusal
 
 from ssfx.compressors.base import Compressor
+from ssfx.core.case import ClusterChoice
 from ssfx.core.component_spec import Catalog
 from ssfx.core.errors import ConfigError, near, unknown
 from ssfx.core.plausible import RANGES, plausible
+from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.links import full_name, link_kind, link_lines
 
 BOX = ("advise", "model=gpt2", "cluster=box")
@@ -28,6 +30,9 @@ MISTAKES = {
     "cluster.inter.gbps=25e9": "if these are bit/s, write 25",
     "cluster.inter.gbps=25000": "if these are Mbit/s, write 25",
     "cluster.inter.gbps=25Gbit": "write 25, without its unit",
+    "cluster.inter.gbps=12.5GB/s": "write 100, without its unit",
+    "cluster.inter.gbps=1..100": "for several write 1,100",
+    "cluster.inter.latency_s=25us": "write 2.5e-05",
     "cluster.inter.latency_s=25": "if these are us, write 2.5e-05",
     "cluster.inter.efficiency=85": "85 % is 0.85",
     "cluster.small_allreduce_us=36000000": "if these are ns",
@@ -38,6 +43,7 @@ MISTAKES = {
     "iteration_ms=0.000001": "must be in",
     "iteration_ms=0.25": "if it is in seconds, write 250",
     "iteration_ms=250ms": "iteration_ms=250",
+    "iteration_ms=0.3s": "iteration_ms=300",
     "density=1%": "write 0.01",
     "density=10": "10 % is 0.1",
     "density=0,01": "write density=0.01",
@@ -48,6 +54,10 @@ MISTAKES = {
     "cluster.gpus_per_node=8": "cluster.devices_per_node",
     "cluster.bandwidth=100": "cluster.inter.gbps",
     "bandwidth=100": "cluster.inter.gbps",
+    "cluster.inter.bandwidth=100": "'cluster.inter.gbps'",
+    "fusion_degree=3": "'scheme.fusion_degree'",
+    "seq_len=2048": "model=FILE.py:FUNCTION",
+    "sharding=zero3": "'fsdp'",
     "gpus=8": "cluster.devices_per_node",
     "iteration_s=0.25": "iteration_ms",
     "rank=4": "powersgd(rank=4)",
@@ -71,6 +81,15 @@ OTHERS = {
     "advise model=gpt2 cluster=64GPU": "'64gpu'",
     "advise model=gpt2 cluster=own_units": "own_units.yaml",
     "advise profile=own_units.yaml cluster=box": "is it cluster=own_units.yaml?",
+    "advise profile=train.py cluster=box": "is it model=train.py:FUNCTION?",
+    "advise profile=notes.csv cluster=box": "ssfx profile FILE.py:FUNCTION writes one",
+    "advise model=gpt2 cluster=4x8xh100": "cluster.nodes=4 cluster.devices_per_node=8 cluster.device=h100",
+    "advise model=gpt2 cluster=half.yaml": "begin it with the line defaults: [box, _self_]",
+    "advise model=train.py:gone cluster=box": "choose one of: build_model\n",
+    "profile train.py:gone on=a100": "write --on a100",
+    "profile train.py:build_model --on a100": "returns a NoneType\n",
+    "profile trace=mine.json": "has no traceEvents",
+    "profile trace=notes.txt": "record whole iterations",
     "advise profile=mine.json model=gpt2 cluster=box": "drop model=, or profile=",
     "advise model=gpt2 cluster=own_units.yaml": "if these are Mbit/s, write 25",
     "simulate model=gpt2 cluster=box scheme=[ddp,topk]": "write scheme=ddp,topk",
@@ -78,6 +97,7 @@ OTHERS = {
     "simulate --plugin notes.txt model=gpt2 cluster=box": "is no Python",
     "simulate --plugin gone.py model=gpt2 cluster=box": "there is no file",
     "run device=gpu": "'cuda'",
+    "run experiment=fig11": "'throughput'", "run experiment=ssfusion.fig12": "'long_quality'",
     "run engine=mpi": "'torchrun'",
     "profile": "say what to measure",
     "help": "'--help'", "version": "'--version'", "attach": "in your script", "recommend": "'advise'",
@@ -94,7 +114,8 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path / "results"))
     inter = "inter: {gbps: 25000, efficiency: 0.8, latency_s: 2e-5}\ncalibration: nominal\n"
-    for name, text in {"own_units.yaml": UNITS + inter, "mine.json": "{}", "notes.txt": "x"}.items():
+    for name, text in {"own_units.yaml": UNITS + inter, "mine.json": "{}", "notes.txt": "x", "half.yaml": "nodes: 4\n",
+                       "train.py": "import torch\n\ndef build_model():\n    pass\n"}.items():  # fmt: skip
         Path(name).write_text(text)
 
 
@@ -107,6 +128,11 @@ def test_a_word_that_cannot_be_meant_is_answered_with_what_is(word, said, capsys
 def test_a_command_that_cannot_be_meant_is_answered_with_what_is(words, said, capsys, monkeypatch):
     monkeypatch.delenv("SSFX_PLUGINS", raising=False)
     assert said in refusal(capsys, *(word.strip("'") for word in words.split()))
+
+
+def test_a_file_that_continues_another_and_names_a_kind_of_link_has_its_numbers():
+    Path("mine.yaml").write_text("defaults: [box, _self_]\ninter: {link: roce_100}\n")
+    assert cluster_on(ClusterChoice("mine.yaml"), 16, "auto").inter.gbps == 100
 
 
 def test_a_component_that_leaves_something_open_is_refused_and_says_what():

@@ -125,7 +125,7 @@ def test_a_simulated_step_is_drawn_and_its_trace_can_be_saved():
 BROWSER = """
 const rows = %s;
 const options = [{ value: "acpsgd", textContent: "ACP-SGD" }];
-const field = (id) => ({ id, value: "", addEventListener() {}, options });
+const field = (id) => ({ id, value: "", options, addEventListener(kind, act) { this[kind] = act; } });
 const parts = Object.fromEntries(["paper", "verdict", "origin", "search", "shown"].map((id) => [id, field(id)]));
 globalThis.document = {
   getElementById: (id) => parts[id],
@@ -138,6 +138,15 @@ for (const [paper, asked] of %s) {
   parts.search.value = asked;
   apply();
   found[`${paper}|${asked}`] = [rows.filter((row) => !row.hidden).map((row) => row.id), parts.shown.textContent];
+}
+globalThis.window = { scrollTo: (_, y) => (at = y) };
+let at = "nowhere";
+document.querySelector = () => ({ scrollIntoView: () => (at = "first hit") });
+for (const asked of ["Fig. 11", "no such words", ""]) {
+  Object.assign(parts.search, { value: asked });
+  parts.paper.value = "";
+  parts.search.input();
+  (found[`|${asked}`] ??= [[], ""])[1] += ` at ${at}`;
 }
 console.log(JSON.stringify(found));
 """
@@ -218,6 +227,11 @@ def test_numbers_names_sections_and_experiments_are_found_however_they_are_writt
     ((experiment, _),) = searched(("ssfusion", "Experiment 1"))
     assert {one for one in of("ssfusion.fig11") if ".exp1." in one} <= set(experiment)
     assert not any("exp10" in one or "exp2." in one for one in experiment)
+
+
+def test_the_first_hit_is_scrolled_to_and_the_page_begins_again_where_nothing_is_asked(searched):
+    said = [said for _, said in searched(("", "Fig. 11"), ("", "no such words"), ("", ""))]
+    assert [one.rpartition(" at ")[2] for one in said] == ["first hit", "first hit", "0"]
 
 
 def test_an_empty_result_says_where_there_are_some(searched):

@@ -55,6 +55,18 @@ def test_other_rows_draw_a_figure_again(tmp_path):
         assert states(draw_all(["ssfusion.fig13_here"], used, tmp_path)) == {"ssfusion.fig13_here": expected}
 
 
+def test_a_figure_that_shows_none_of_ones_own_runs_is_copied_from_where_it_was_drawn(tmp_path):
+    name, rows, there, here = "ssfusion.fig13_here", [row(world_size=1), row()], tmp_path / "docs", tmp_path / "here"
+    (first,) = draw_all([name], rows, there)
+    (one,) = draw_all([name], rows, here, committed=there)
+    assert (one.state, [path.suffix for path in one.files]) == ("committed", [".png", ".csv"])
+    assert one.files[0].read_bytes() == first.files[0].read_bytes()
+    assert states(draw_all([name], rows, here, committed=there, own=frozenset([rows[1].run_id]))) == {name: "drawn"}
+    assert states(draw_all([name], rows, here, committed=there)) == {name: "unchanged"}
+    (there / f"{name}.csv").write_text("edited")
+    assert states(draw_all([name], rows, tmp_path / "third", committed=there)) == {name: "drawn"}
+
+
 @pytest.mark.slow
 def test_several_processes_give_the_same_files(tmp_path):
     several = ["ssfusion.eq1", "ssfusion.eq3", "ssfusion.eq4", "ssfusion.fig3"]

@@ -1,5 +1,7 @@
 """Grouping rows into panels, and refusing to draw what a row does not say."""
 
+from dataclasses import replace
+
 import pytest
 from figures.synthetic import SCHEMES, row, throughput
 
@@ -95,7 +97,9 @@ def test_extrapolated_bars_are_marked():
         simulated("nominal:00000000", scheme="ddp"),
         simulated("nominal:00000000", scheme="fused_all", extrapolated=["dgc: 9 where 1 .. 5 is known"]),
     ])  # fmt: skip
-    assert [panel.mark(label) for label in panel.bars] == [{"extrapolated": "no"}, {"extrapolated": "yes"}]
+    assert [panel.mark(label) for label in panel.bars] == [
+        {"sent": "", "extrapolated": "no"}, {"sent": "", "extrapolated": "yes"},
+    ]  # fmt: skip
     caption = " ".join(facts([panel]))
     assert "* extrapolated" in caption
     assert "Simulated: one step in virtual time" in caption
@@ -106,8 +110,23 @@ def test_extrapolated_bars_are_marked():
         assert axis.texts[0].get_text() == "simulated (nominal), P = 2, batch 32 per worker\n64gpu"
 
 
+def test_what_was_sent_far_beyond_what_was_asked_for_is_marked():
+    (panel,) = panels([
+        row(scheme="ddp", metrics={"sent_bytes": 4e6}),
+        row(scheme="ssfusion_oi", compressor="dgc", density=0.01, metrics={"achieved_density": 0.93}),
+        row(scheme="topk", compressor="topk", density=0.01, metrics={"achieved_density": 0.011}),
+    ])  # fmt: skip
+    assert [panel.marked(label) for label in panel.bars] == ["ddp", "topk", "ssfusion_oi (sent 93 %)"]
+    simulated = [
+        replace(one, origin=replace(one.origin, kind="simulated"), metrics={"sent_bytes": sent})
+        for one, sent in zip([runs[0] for runs in panel.bars.values()], (4e6, 1e5, 4e6), strict=True)
+    ]
+    (panel,) = panels(simulated)
+    assert [panel.mark(label)["sent"] for label in panel.bars] == ["", "", "dense"]
+
+
 def test_real_runs_have_no_column_for_extrapolation():
     (panel,) = panels([row()])
-    assert panel.mark("ddp") == {}
+    assert panel.mark("ddp") == {"sent": ""}
     assert "extrapolated" not in csv_text([panel.columns()])
     assert csv_text([{"a": 1}, {"a": 2, "b": 3}]) == "a,b\n1,\n2,3\n"

@@ -20,7 +20,7 @@ from ssfx.advice.ranking import surely_less
 from ssfx.advice.sending import DENSE, LIMIT, steps_of, ways
 from ssfx.advice.trust import trust_in_sending
 from ssfx.core.case import Case
-from ssfx.core.files import write_json
+from ssfx.core.files import loads, write_json
 from ssfx.core.paths import data_dir, results_dir
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import metric
@@ -29,7 +29,7 @@ from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.schemes.search.auto_steps import TRAIN_STEPS
+from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Needed
 from ssfx.schemes.search.recorded_network import Network, family_of
 
 HALF = "16-bit sums"
@@ -160,12 +160,17 @@ def _network(model: str, optimizer: str) -> Network:
     return Network(family_of(tensors), optimizer, tensors)
 
 
+@cache
+def _sending(methods: str, model: str, optimizer: str) -> tuple[tuple[str, ...], Needed]:
+    """Return how a row's methods send, and the steps they need; many rows have the same ones."""
+    plan = plan_of(loads(methods))
+    return ways(plan), steps_of(plan, _network(model, optimizer), TRAIN_STEPS)
+
+
 def _method(row: Row, network: str) -> CheckedMethod:
-    plan = plan_of(row.manifest["methods"])
-    sends = ways(plan)
+    sends, needed = _sending(json.dumps(row.manifest["methods"]), row.case.model, row.case.optimizer)
     # No sharded step on GPUs was checked: errors of others say nothing of it.
     trust = trust_in_sending("nominal", sends, network) if row.case.sharding == "none" else None
-    needed = steps_of(plan, _network(row.case.model, row.case.optimizer), TRAIN_STEPS)
     more_steps = needed.share if needed.within(LIMIT) else None
     return CheckedMethod(
         row.case.scheme, metric(row, "iteration_s"), sends, more_steps, trust.mean if trust else None, needed.source

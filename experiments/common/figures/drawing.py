@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +27,7 @@ from ssfx.core.paths import conf_dir, data_dir, results_dir
 from ssfx.core.rows import Row
 from ssfx.lab.results.store import Unreadable
 
-State = Literal["drawn", "unchanged", "missing", "failed"]
+State = Literal["drawn", "unchanged", "committed", "missing", "failed"]
 MANIFEST = ".drawn.json"
 """Kept in the folder of the figures: for each the digest of what it was drawn from, and of its files."""
 LIBRARY, PAPERS = Path(ssfx.__file__).parent, Path(__file__).parents[1]
@@ -49,29 +50,37 @@ class Drawn:
 
 def draw_all(
     names: Sequence[str], rows: Sequence[Row], out_dir: Path, *, unreadable: Sequence[Unreadable] = (),
-    processes: int = PROCESSES, placeholders: bool = False,
+    processes: int = PROCESSES, placeholders: bool = False, now: Inputs | None = None,
+    committed: Path | None = None, own: frozenset[str] = frozenset(),
 ) -> list[Drawn]:  # fmt: skip
     """Draw the named figures (all when none is named) into `out_dir`, but for those that are there unchanged.
 
     A figure without rows is "missing"; with `placeholders` it gets a picture that says so and names the command. One
     whose rows cannot be used, or which may need one of the `unreadable` ones, is "failed"; others are drawn anyway.
+    A figure of none of the runs `own` is copied from the folder `committed`, PNG and CSV, where it is: "committed".
     """
     manifest = _manifest(out_dir)
     results: dict[str, Drawn] = {}
     todo: list[tuple[Figure, list[Row], str]] = []
     figures = chosen(names)
-    now = Inputs(placeholders)
+    now = now or Inputs(placeholders)
     for figure in figures:
         if spoilt := next((one for one in unreadable if any(map(figure.shows, one.kin))), None):
             results[figure.name] = Drawn(figure.name, "failed", said=spoilt.message)
             continue
-        own = figure.select(rows)
-        inputs = now.of(figure, own)
+        shown = figure.select(rows)
+        inputs = now.of(figure, shown)
         if files := _unchanged(manifest.get(figure.name), inputs, out_dir):
             state: State = "missing" if manifest[figure.name]["missing"] else "unchanged"
-            results[figure.name] = Drawn(figure.name, state, files, _wants(figure, own, state))
+            results[figure.name] = Drawn(figure.name, state, files, _wants(figure, shown, state))
+        elif (
+            committed
+            and own.isdisjoint(row.run_id for row in shown)
+            and (files := _copied(figure.name, committed, out_dir))
+        ):
+            results[figure.name] = Drawn(figure.name, "committed", files)
         else:
-            todo.append((figure, own, inputs))
+            todo.append((figure, shown, inputs))
     if todo:
         check_writable(out_dir, "name another folder with ssfx figures --out, or set SSFX_RESULTS")
     for (figure, _, inputs), one in zip(todo, _drawn(todo, out_dir, processes, placeholders), strict=True):
@@ -113,6 +122,18 @@ def recorded_digest(png: Path) -> str:
 
     with Image.open(png) as image:
         return str(image.info.get("Csv-Sha256", ""))
+
+
+def _copied(name: str, committed: Path, out_dir: Path) -> tuple[Path, ...]:
+    """Return a figure's picture and table, copied from a folder that has both; else ()."""
+    found = [committed / f"{name}.{ending}" for ending in ("png", "csv")]
+    if not all(path.exists() for path in found) or recorded_digest(found[0]) != _digest(found[1].read_bytes()):
+        return ()
+    check_writable(out_dir, "set SSFX_RESULTS to a folder of yours")
+    out_dir.mkdir(parents=True, exist_ok=True)
+    for ending in ("pdf", "svg"):  # of what was drawn before
+        (out_dir / f"{name}.{ending}").unlink(missing_ok=True)
+    return tuple(Path(shutil.copy(path, out_dir / path.name)) for path in found)
 
 
 def _drawn(

@@ -106,6 +106,7 @@ class Gains:
                 "scheme": scheme,
                 "compressor": row.case.compressor or "",
                 "density": row.case.density,
+                "sent": cell.sent(scheme),
                 "samples_per_s": cell.value(scheme, SPEED) if cell.fits(scheme) else None,
                 "ideal_samples_per_s": ideal,
                 "ssfusion_gain": listed_gain(cell, scheme),

@@ -72,6 +72,8 @@ class Groups:
             origin = f"Simulated: one step in virtual time for each setting. {_batches(drawn)}"
             if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
                 origin += " *: rests on costs beyond the range for which they are known."
+            if any(cell.sent(scheme) for cell in drawn for scheme in cell.rows):
+                origin += " d: sends dense, whatever density was asked for."
             frame(figure, what.title, origin, ncols=6)
             table = [line for cell in drawn for line in self.lines(cell)]
             return save(figure, what.name, [*table, *claim_columns(what.name, rows)], rows, out)
@@ -96,6 +98,7 @@ class Groups:
                     "scheme": scheme,
                     "compressor": row.case.compressor or "",
                     "density": row.case.density,
+                    "sent": cell.sent(scheme),
                     "iteration_s": cell.value(scheme, "iteration_s") if fits else None,
                     "samples_per_s": speed,
                     "vs_ddp": against_dense(cell, scheme),
@@ -148,8 +151,9 @@ class Groups:
             at, height, 0.9 * width, color=scheme_colour(cell.rows[scheme].case.scheme), label=scheme_name(scheme),
             edgecolor="black" if own else "white", linewidth=0.7 if own else 0,
         )  # fmt: skip
-        if height and cell.extrapolated(scheme):
-            axis.annotate("*", (at, height), ha="center", va="bottom", fontsize=6)
+        marks = "*" * cell.extrapolated(scheme) + "d" * bool(cell.sent(scheme))
+        if height and marks:
+            axis.annotate(marks, (at, height), ha="center", va="bottom", fontsize=6)
         if not height and not quiet:
             axis.annotate("x", (at, 0), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=6)
         if (printed := self.paper(cell, scheme)) is not None:

@@ -114,8 +114,6 @@ _STYLE = {
     "svg.hashsalt": "ssfx",
 }
 
-_EXTRAPOLATED = " *"
-
 OUTCOME_COLOURS = {
     "agrees": "#00704a",
     "partly": "#b36b00",
@@ -204,7 +202,7 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
     """
     import matplotlib.pyplot as plt
 
-    same_bars = len({tuple((bar, panel.extrapolated(bar)) for bar in panel.bars) for panel in panels}) == 1
+    same_bars = len({tuple(map(panel.marked, panel.bars)) for panel in panels}) == 1
     columns = min(len(panels), 3 if same_bars else 2)
     lines = -(-len(panels) // columns)
     width_in = COLUMN_IN if columns == 1 else 2 * COLUMN_IN
@@ -228,8 +226,7 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
             subtitle += f"\n{panel.case.cluster}"
         axis.annotate(subtitle, (0, 1), (0, 4), "axes fraction", textcoords="offset points", fontsize=6.5)
         axis.set_ylim(len(panel.bars) - 0.4, -0.6)
-        labels = [f"{bar}{_EXTRAPOLATED * panel.extrapolated(bar)}" for bar in panel.bars]
-        axis.set_yticks(range(len(labels)), labels)
+        axis.set_yticks(range(len(panel.bars)), [panel.marked(bar) for bar in panel.bars])
         axis.tick_params(labelleft=not (same_bars and position % columns))
         axis.grid(axis="x")
         axis.set_xlabel(xlabel)

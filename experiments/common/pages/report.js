@@ -53,6 +53,13 @@ function apply() {
     paper.hidden = filtered && !paper.querySelector(".artifact:not([hidden])");
   }
   shown.textContent = `${count} of ${claims.length} claims${count ? "" : instead(elsewhere)}`;
+  return filtered && count > 0;
+}
+
+// The first hit comes below the search box, which stays on top; with nothing asked, the page begins again.
+function show() {
+  if (apply()) document.querySelector(".artifact:not([hidden])").scrollIntoView();
+  else if (!search.value && !fields.some((field) => field.value)) window.scrollTo(0, 0);
 }
 
 // Where the words are said if the filters are set to all, or what else can be asked.
@@ -62,5 +69,5 @@ function instead(elsewhere) {
   return ': nothing fits; ask for a figure ("Fig. 11"), a section, a model, a scheme, or fewer words';
 }
 
-for (const field of [...fields, search]) field.addEventListener("input", apply);
+for (const field of [...fields, search]) field.addEventListener("input", show);
 apply();

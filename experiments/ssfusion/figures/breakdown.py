@@ -188,6 +188,7 @@ def part_lines(cell: Cell) -> list[dict[str, Any]]:
         {
             **_setting(cell, row),
             "scheme": scheme,
+            "sent": cell.sent(scheme),
             "iteration_s": cell.value(scheme, "iteration_s"),
             **{name: cell.value(scheme, name) for name in PARTS},
             "saved_by_ssfusion": listed_saving(cell, scheme),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from statistics import median
 from typing import Any
 
 import click
@@ -12,9 +11,8 @@ import click
 from ssfx.cli.terminal import print_table, say
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.steps_to_quality import multiples
-from ssfx.lab.results.comparisons import Panel, panels
+from ssfx.lab.results.comparisons import Panel, median_of, panels, sent_mark
 from ssfx.lab.results.speedup import speedup
-from ssfx.simulator.pricing.degenerate import FAR
 
 BUSY_CORES = 0.2
 """Cores that other programs kept busy, above which measured times are doubtful."""
@@ -54,9 +52,9 @@ def _plain_bar(panel: Panel, label: str, runs: Sequence[Row]) -> dict[str, Any]:
         against = {"ratio": found.ratio, "low": found.low, "high": found.high, "clear": found.clear}
     names = ("iteration_s", "iteration_p10_s", "iteration_p90_s", "throughput_samples_per_s", "sent_bytes")
     return {
-        "scheme": label, "runs": [row.run_id for row in runs], **{name: _median(runs, name) for name in names},
-        "against_dense": against, "achieved_density": _median(runs, "achieved_density"),
-        "quality": {name: value for name in QUALITY if (value := _median(runs, name)) is not None},
+        "scheme": label, "runs": [row.run_id for row in runs], **{name: median_of(runs, name) for name in names},
+        "against_dense": against, "achieved_density": median_of(runs, "achieved_density"),
+        "quality": {name: value for name in QUALITY if (value := median_of(runs, name)) is not None},
         "steps_over_dense": [asdict(one) for one in multiples(panel, label)],
         "extrapolated": panel.extrapolated(label),
     }  # fmt: skip
@@ -69,7 +67,7 @@ def print_panel(panel: Panel, wide: bool) -> None:
     dense = panel.dense
     doubtful = []
     lines: list[tuple[str, ...]] = []
-    for label, runs in sorted(panel.bars.items(), key=lambda item: _median(item[1], "iteration_s") or 0.0):
+    for label, runs in sorted(panel.bars.items(), key=lambda item: median_of(item[1], "iteration_s") or 0.0):
         against = ""
         if dense and runs is not dense:
             found = speedup(dense, runs)
@@ -77,9 +75,9 @@ def print_panel(panel: Panel, wide: bool) -> None:
             if not found.clear:
                 doubtful.append(label)
         lines.append(
-            (f"{label}{sent_mark(runs, dense)}", _ms(runs),
-             _number(_median(runs, "throughput_samples_per_s"), ",.1f"),
-             against or ("1.00x" if runs is dense else "-"), _number(_median(runs, "sent_bytes"), ",.2f", 1e-6),
+            (f"{label}{f' (sent {sent})' if (sent := sent_mark(runs, dense)) else ''}", _ms(runs),
+             _number(median_of(runs, "throughput_samples_per_s"), ",.1f"),
+             against or ("1.00x" if runs is dense else "-"), _number(median_of(runs, "sent_bytes"), ",.2f", 1e-6),
              _quality(runs))
         )  # fmt: skip
     header: tuple[str, ...] = ("scheme", "iteration ms", "samples/s", "against dense", "MB sent", "quality")
@@ -112,7 +110,7 @@ def _print_multiples(panel: Panel, wide: bool) -> None:
     horizons = [f"after {one.dense_steps:,.0f}" for one in max(found.values(), key=len)]
     lines = []
     for label, many in found.items():
-        longer, shorter = _median(panel.bars[label], "iteration_s"), _median(panel.dense, "iteration_s")
+        longer, shorter = median_of(panel.bars[label], "iteration_s"), median_of(panel.dense, "iteration_s")
         time = f"{many[-1].at_least}{many[-1].median * longer / shorter:.2f}x" if longer and shorter else "-"
         lines.append((label, *["-"] * (len(horizons) - len(many)), *map(str, many), time))
     say(
@@ -122,25 +120,9 @@ def _print_multiples(panel: Panel, wide: bool) -> None:
     print_table(("scheme", *horizons, "time"), lines, right={*horizons, "time"}, wide=wide)
 
 
-def sent_mark(rows: Sequence[Row], dense: Sequence[Row]) -> str:
-    """Return what to say of runs that sent far more than they asked for: " (sent dense)", " (sent 93 %)"; else "".
-
-    Simulated runs have no density that was counted: bytes say whether all was sent dense.
-    """
-    asked = [row.case.density for row in rows]
-    if any(one is None or one == 1 for one in asked):
-        return ""
-    sent = _median(rows, "achieved_density")
-    bytes_sent, all_bytes = (_median(one, "sent_bytes") for one in (rows, dense))
-    if sent == 1 or (sent is None and bytes_sent is not None and bytes_sent == all_bytes):
-        return " (sent dense)"
-    far = sent is not None and sent > FAR * max(one or 0.0 for one in asked)
-    return f" (sent {100 * sent:.3g} %)" if sent is not None and far else ""
-
-
 def _ms(rows: Sequence[Row]) -> str:
-    middle = _median(rows, "iteration_s")
-    low, high = _median(rows, "iteration_p10_s"), _median(rows, "iteration_p90_s")
+    middle = median_of(rows, "iteration_s")
+    low, high = median_of(rows, "iteration_p10_s"), median_of(rows, "iteration_p90_s")
     if middle is None:
         return "-"
     spread = f" ({1e3 * low:.1f} to {1e3 * high:.1f})" if low is not None and high is not None else ""
@@ -148,13 +130,8 @@ def _ms(rows: Sequence[Row]) -> str:
 
 
 def _quality(rows: Sequence[Row]) -> str:
-    found = {name: _median(rows, name) for name in QUALITY}
+    found = {name: median_of(rows, name) for name in QUALITY}
     return ", ".join(QUALITY[name].format(value) for name, value in found.items() if value is not None)
-
-
-def _median(rows: Sequence[Row], name: str) -> float | None:
-    values = [value for row in rows if (value := row.metrics.get(name)) is not None]
-    return median(values) if values else None
 
 
 def _number(value: float | None, form: str, factor: float = 1.0) -> str:

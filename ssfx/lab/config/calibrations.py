@@ -51,7 +51,7 @@ def key_values(words: Iterable[str], keys: tuple[str, ...]) -> dict[str, str]:
         if key not in keys:
             if key in (*GROUPS, *KEYS):
                 raise ConfigError(f"{key} changes nothing of what is measured; this takes {', '.join(keys)}")
-            raise unknown("key", key, keys)
+            raise ConfigError(f"write --on {value}") if key == "on" else unknown("key", key, keys)
         if key in found:
             raise ConfigError(f"{key} is given twice; keep one of them")
         found[key] = value

@@ -15,6 +15,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.origin import Kind
 from ssfx.core.rows import METRICS, Row
+from ssfx.simulator.pricing.degenerate import FAR
 
 DENSE_BASELINE = "ddp"
 
@@ -59,6 +60,28 @@ class Spread:
         """Return the spread of a metric over at least one row."""
         values = [metric(row, name) for row in rows]
         return cls(median(values), min(values), max(values), len(values))
+
+
+def sent_mark(rows: Sequence[Row], dense: Sequence[Row]) -> str:
+    """Return what runs sent that sent far more than they asked for, "dense" or "93 %"; else "".
+
+    Simulated runs have no density that was counted: bytes say whether all was sent dense.
+    """
+    asked = [row.case.density for row in rows]
+    if any(one is None or one == 1 for one in asked):
+        return ""
+    sent = median_of(rows, "achieved_density")
+    bytes_sent, all_bytes = (median_of(one, "sent_bytes") for one in (rows, dense))
+    if sent == 1 or (sent is None and bytes_sent is not None and bytes_sent == all_bytes):
+        return "dense"
+    far = sent is not None and sent > FAR * max(one or 0.0 for one in asked)
+    return f"{100 * sent:.3g} %" if sent is not None and far else ""
+
+
+def median_of(rows: Sequence[Row], name: str) -> float | None:
+    """Return the median of a metric over the rows that have it, None where none has."""
+    values = [value for row in rows if (value := row.metrics.get(name)) is not None]
+    return median(values) if values else None
 
 
 @dataclass(frozen=True)
@@ -142,9 +165,15 @@ class Panel:
             "hardware": self.hardware,
         }
 
+    def marked(self, label: str) -> str:
+        """Return a bar's label, with what it sent that was not asked for, and a star where it is extrapolated."""
+        sent = sent_mark(self.bars[label], self.dense)
+        return f"{label}{f' (sent {sent})' if sent else ''}{' *' * self.extrapolated(label)}"
+
     def mark(self, label: str) -> dict[str, str]:
-        """The column of a figure's CSV that says whether a simulated bar is extrapolated; none for real runs."""
-        return {"extrapolated": "yes" if self.extrapolated(label) else "no"} if self.case.calibration else {}
+        """Columns of a figure's CSV: what was sent that was not asked for; of simulated bars, what is extrapolated."""
+        extrapolated = {"extrapolated": "yes" if self.extrapolated(label) else "no"} if self.case.calibration else {}
+        return {"sent": sent_mark(self.bars[label], self.dense), **extrapolated}
 
 
 def panels(rows: Sequence[Row]) -> list[Panel]:
@@ -276,6 +305,10 @@ class Cell:
         row = self.rows[scheme]
         needed_bytes = row.metrics.get("peak_memory_bytes")
         return needed_bytes is None or needed_bytes <= row.manifest.get("device_memory_bytes", inf)
+
+    def sent(self, scheme: str) -> str:
+        """What the row sent where that is far more than it asked for, "dense" or "93 %"; else ""."""
+        return sent_mark([self.rows[scheme]], [row for row in [self.rows.get(DENSE_BASELINE)] if row])
 
     def extrapolated(self, scheme: str) -> bool:
         """True when the row rests on costs beyond the range for which they are known."""

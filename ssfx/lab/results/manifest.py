@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ssfx
 from ssfx.core.lazy import psutil
@@ -29,11 +29,20 @@ def code() -> dict[str, Any]:
     if (checkout / ".git").exists():
         found["commit"] = _git(checkout, "rev-parse", "HEAD")
         # Results and untracked notes cannot change a run; changed tracked files and new modules of the package can.
-        status = _git(
-            checkout, "status", "--porcelain", "--untracked-files=all", "--", "ssfx", "conf", "pyproject.toml"
-        )
-        found["dirty"] = None if status is None else bool(status)
+        found["dirty"] = changed("ssfx", "conf", "pyproject.toml", new="all")
     return found
+
+
+def changed(*paths: str, new: Literal["all", "no"] = "no") -> bool | None:
+    """Return whether files of the checkout below `paths` are changed, with `new` others, too; None where nobody knows.
+
+    None outside a git checkout.
+    """
+    checkout = Path(ssfx.__file__).parent.parent
+    if not (checkout / ".git").exists():
+        return None
+    status = _git(checkout, "status", "--porcelain", f"--untracked-files={new}", "--", *paths)
+    return None if status is None else bool(status)
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:

@@ -81,6 +81,10 @@ class Store:
         own_folder(path.parent)
         write_json(path, row.to_json())
 
+    def own_ids(self) -> frozenset[str]:
+        """Return the ids of all finished runs."""
+        return frozenset(path.parent.name for path in self.runs.glob("*/row.json"))
+
     def rows(self, experiment: str | None = None) -> list[Row]:
         """Return the rows of all finished runs, of one experiment if named, in the order of their run ids."""
         found = (row_in(path) for path in sorted(self.runs.glob("*/row.json")))

@@ -172,8 +172,9 @@ def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "
     on = target.name
     target.at(precision)
     with autocast_regions() as regions:
+        returned = own_batch(name)
         try:
-            own = own_batch(name).built("meta")
+            own = returned.built("meta")
             trace = trace_of(own.model, own.one_loss, all_have=False, regions=regions)
         except ConfigError as error:
             raise ConfigError(f"{error}; so it cannot be counted for {on}: measure it where such a device is") from None
@@ -247,13 +248,22 @@ def _inside(region: str, outside: str) -> str:
 def ready_order(name: str) -> tuple[TensorSpec, ...]:
     """Return the trained tensors of an own model in the order in which one backward pass makes their gradients ready.
 
-    Tensors without a gradient are left out.
+    Tensors without a gradient are left out. The pass is on the meta device, which computes nothing, or on the CPU for a
+    model that looks at the values of its data.
     """
-    own = own_batch(name).built("cpu")
+    try:
+        return _ready_order(name, "meta")
+    except (ConfigError, RuntimeError, NotImplementedError):
+        return _ready_order(name, "cpu")
+
+
+def _ready_order(name: str, device: str) -> tuple[TensorSpec, ...]:
+    own = own_batch(name).built(device)
     order: list[str] = []
     for key, p in _trained(own.model).items():
         p.register_post_accumulate_grad_hook(lambda _, key=key: order.append(key))
-    own.one_loss().backward()
+    with torch.device(device):
+        own.one_loss().backward()
     return _specs(own.model, order)
 
 
