@@ -5,8 +5,6 @@ that `calibration_inputs` allows, so that no simulation is scored by them; what 
  never the other way round.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from math import exp, log

@@ -12,8 +12,6 @@ With --hsdp every step is also printed as so many times the step in which nothin
 Gloo holds up the training thread, so that this checks bytes, prices and order, but no overlap.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Long products of cases: some of them for every change, all of them every night."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Made-up rows like those of experiment=missing_rate."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ssfx.core.case import Case

@@ -1,7 +1,5 @@
 """The file of a state beside a trainer's checkpoint: read as it was written, or refused in one line with its path."""
 
-from __future__ import annotations
-
 import copy
 import math
 from pathlib import Path

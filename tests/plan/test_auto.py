@@ -1,7 +1,5 @@
 """auto: the search adds up what the timeline charges, finds the best there is, and never falls behind other schemes."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

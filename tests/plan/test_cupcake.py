@@ -1,7 +1,5 @@
 """Cupcake and equal counts: the worked example, the worked dynamic program, and every grouping tried."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

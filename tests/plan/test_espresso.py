@@ -4,8 +4,6 @@ The searches are compared with step-by-step simulations of D-51; a strategy is a
 whether it is on the host.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 from dataclasses import replace

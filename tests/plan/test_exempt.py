@@ -1,7 +1,5 @@
 """exempt=auto: vectors, norms, heads and embeddings, at most 1 % of all elements, by modules and by names alike."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """SSFusion's rules on random instances: the worked tests S1 to S7 and S10."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from itertools import pairwise

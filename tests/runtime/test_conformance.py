@@ -1,7 +1,5 @@
 """One suite over every scheme x compressor x memory x world size that may be combined (real gloo processes)."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from plan.options import keeps_all

@@ -1,7 +1,5 @@
 """The contracts of the runtime, for every scheme, on one worker, four and five; test_conformance: on two and three."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from plan.options import keeps_all

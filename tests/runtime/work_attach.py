@@ -1,7 +1,5 @@
 """What the pool's ranks run for the promises of `ssfx.attach`: mostly a run with ssfx beside one with torch DDP."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What the pool's ranks run: models, optimizers and states with which an exchange would be wrong without an error."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import warnings

@@ -1,7 +1,5 @@
 """What the pool's ranks run for bugs that were found and are not fixed yet."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the pool's ranks run: saved state, and the DGC memory in training."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

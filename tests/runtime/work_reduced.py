@@ -1,7 +1,5 @@
 """What the pool's ranks run to break reducers: loss scales, bad steps, resumes, odd models and odd groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """What the pool's ranks run to try reducers on odd models, in odd groups and several at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

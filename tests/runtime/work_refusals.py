@@ -1,7 +1,5 @@
 """What the pool's ranks run: what attach and load_state_dict refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the pool's ranks run for the statistics and the trace of a step."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

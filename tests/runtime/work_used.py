@@ -1,7 +1,5 @@
 """What the pool's ranks run on what becomes of a gradient: stepped with, thrown away, or of a frozen parameter."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import random

@@ -1,7 +1,5 @@
 """What `ssfx.attach` promises for `fully_shard`: torch's results where nothing is left out, and bytes as planned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calibrations that rest on a paper: what each used, that nothing used is scored, that the fit is what is shipped."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

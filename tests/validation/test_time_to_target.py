@@ -1,7 +1,5 @@
 """Predicted times to a target are held against runs that the prediction has not seen."""
 
-from __future__ import annotations
-
 import pytest
 from advice.test_time_to_quality import quality_row
 from results.test_store import make_row

@@ -1,7 +1,5 @@
 """Metrics of quality against hand-made cases and the official scorers' examples."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Models and data sets that are functions of the user's own, by file and by module."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

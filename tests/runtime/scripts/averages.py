@@ -1,7 +1,5 @@
 """Scripts that keep copies: averages of weights, the best so far, checkpoints, evaluation between steps."""
 
-from __future__ import annotations
-
 import copy
 import io
 from typing import Any

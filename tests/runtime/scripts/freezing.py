@@ -1,7 +1,5 @@
 """Scripts that train a part of the model, and another part later."""
 
-from __future__ import annotations
-
 import torch
 from runtime.scripts.harness import RATE, STEPS, Run, script
 from torch import nn

@@ -1,7 +1,5 @@
 """Scripts whose loop is no plain one: windows, guards, searches, ends at different times."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import nullcontext
 

@@ -1,7 +1,5 @@
 """Scripts with several losses, or with losses that have weights of their own."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import torch

@@ -1,7 +1,5 @@
 """Scripts whose steps take several passes, and passes that are run again: SAM, LBFGS, activation checkpointing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scripts in mixed precision, and compiled ones."""
 
-from __future__ import annotations
-
 import warnings
 
 import torch

@@ -3,8 +3,6 @@
 Their gradients are not those that autograd makes of what is attached, so no books are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
