@@ -1,7 +1,5 @@
 """What the user typed, read by Hydra's grammar and checked: words become a mapping from keys to their values."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable

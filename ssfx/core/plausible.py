@@ -1,7 +1,5 @@
 """What numbers of hardware can be: one beyond that is in another unit, and the error says which."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import isfinite
 

@@ -4,8 +4,6 @@ They are found, and what they say about themselves is read, without importing th
 that was resolved ends in "#" and the digest of its file, so that another text is another model.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

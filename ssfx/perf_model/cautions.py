@@ -1,7 +1,5 @@
 """What must be said with an answer: another GPU's profile or waiting in it, a cluster far out of range, no host."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ssfx.core.origin import BEWARE

@@ -1,7 +1,5 @@
 """Kinds of links by name: line rate, the share that collectives are reported to reach, latency, and who says so."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

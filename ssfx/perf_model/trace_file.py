@@ -1,7 +1,5 @@
 """A Chrome trace of torch.profiler as events in order of time, whoever wrote it: CUDA, ROCm, a CPU, old Kineto."""
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

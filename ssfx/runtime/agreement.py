@@ -1,7 +1,5 @@
 """What ranks must have in common, compared once: the error names the first thing that differs, and on which ranks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What would make an exchange wrong without an error of its own: models, optimizers, arguments, no process group."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any

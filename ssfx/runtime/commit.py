@@ -7,8 +7,6 @@ weights: their version counts, or a few of their values, which are copied after 
 gradient is no use of it: so the first pass of sharpness-aware minimisation climbs before the pass that counts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any

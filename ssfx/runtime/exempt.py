@@ -1,7 +1,5 @@
 """Parameters that every scheme sends uncompressed, found in the modules of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

@@ -4,8 +4,6 @@
 method there would take the exchange with it, threads and process group included.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -4,8 +4,6 @@ The kinds are in files of their own: `sum_lane`, also of gradients as they are, 
 `make_lane` chooses. None calls torch.distributed: they hand their message to a Collective.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ exchange is then repeated by what they agreed on. Steps without news cost nothin
 before each of the next exchanges, so that weights which are frozen in turns cost one small message.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The sizes cover what a plan of this model can ask for; every rank measures, the 
 for compression. Source: SSFusion, section IV-B, D-43.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

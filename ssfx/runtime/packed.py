@@ -3,8 +3,6 @@
 The message holds counts, indices, values and codes of all segments, and dense tensors beside them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 

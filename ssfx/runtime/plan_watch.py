@@ -4,8 +4,6 @@ After every window of steps the ranks compare the mean of their median times wit
 chosen, and the error of one step with its budget. Both are sums over ranks, so that all decide alike.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable

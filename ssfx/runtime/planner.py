@@ -3,8 +3,6 @@
 Schemes that plan at once need none of it but the observed order of gradients. Source: SSFusion, section IV-B (D-43).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace

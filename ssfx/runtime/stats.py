@@ -1,7 +1,5 @@
 """What one step's exchange did, and a stopwatch that works on CPU and CUDA streams."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """One step of a model that is exchanged: gradients as they arrive, the end of backward, the optimizers' steps."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Lanes that are sums: of gradients as they are, in place, and of payloads that add up, decoded once."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 import torch

@@ -5,8 +5,6 @@ are in memory once, and rank 0's optimizer moves them for all, so that models of
 stays apart: gradients, residuals, compressors, buffers such as running statistics, random numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

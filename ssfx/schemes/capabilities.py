@@ -1,7 +1,5 @@
 """The capability table of schemes: what `ssfx list schemes` and the README show, from the components' declarations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.collectives import Reducer, collectives

@@ -4,8 +4,6 @@ The planner is a reconstruction: the authors' FindOptFusion is not public, and t
 counts (scheme equal_count). Source: D-49; Cupcake, MLSys 2023.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import islice
 

@@ -4,8 +4,6 @@ The runtime on models of `fully_shard` and the simulator plan here alike. A buck
 shards; sums over shards are one message of a group to every rank, however the scheme divides it into messages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any

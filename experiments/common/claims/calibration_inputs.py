@@ -3,8 +3,6 @@
 The scripts that fit a calibration may read no other claim, and the judges of simulated rows skip what is listed here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from experiments.common.claims.ledger import PaperClaim

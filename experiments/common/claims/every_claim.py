@@ -4,8 +4,6 @@ Three things speak to claims: scripts that judge what they compute, simulated ro
 none of them speaks to is "not attempted", with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol

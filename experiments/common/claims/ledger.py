@@ -1,7 +1,5 @@
 """The claim ledger: what five papers state, in our words, with the outcome of checks from shapes and algebra."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ other numbers, whose setting the paper names, and that the calibration was not m
 The reason says what could be gained at most, and which orders are too close to call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import isfinite

@@ -4,8 +4,6 @@ The level of a quality is of the paper's network and data. What a reduced scale 
 method a method ends, and whether the methods stand in the paper's order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, inf, log, sqrt

@@ -1,7 +1,5 @@
 """Sizes of low-rank factors of real models: what ACP-SGD and Power-SGD send, and how many buffers it fills."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

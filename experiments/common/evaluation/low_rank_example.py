@@ -1,7 +1,5 @@
 """Four matrices on a made-up cluster: steps of S-SGD, Power-SGD and ACP-SGD from plans given bucket by bucket."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

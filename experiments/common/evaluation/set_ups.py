@@ -4,8 +4,6 @@ A gain is one of time to quality: a step times the steps that the method needs, 
 16 bits too. It counts where the validated error of what sends alike on such a network leaves it (`ssfx.advice.trust`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Drawing figures from rows: only what changed, several at once, and one that fails takes no other along. No torch."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

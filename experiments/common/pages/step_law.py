@@ -1,7 +1,5 @@
 """The generated parts of docs/workloads.md about long runs: extra steps, and predicted times beside real ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isfinite
 

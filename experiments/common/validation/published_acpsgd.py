@@ -1,7 +1,5 @@
 """ACP-SGD (ICDCS 2023): iteration times of Table III, and the ratios that its figures 2 and 9 to 13 are quoted with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Predicted time to a target against runs that were really trained until they reached it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

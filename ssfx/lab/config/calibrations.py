@@ -1,7 +1,5 @@
 """From the words of `ssfx profile network` and `ssfx profile compressors` to what is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ssfx.config.compose import compose

@@ -1,7 +1,5 @@
 """The methods of a plan, as rows keep them: quality and trust follow from them, long after the plan is gone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The step runs on torch's meta device, which knows shapes and computes nothing, s
 `python -m ssfx.lab.workloads.analytic [MODEL]...` rewrites the shipped tables.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator

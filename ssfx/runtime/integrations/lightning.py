@@ -3,8 +3,6 @@
 Trainer(strategy=SsfxStrategy(scheme="ssfusion_oi", density=0.01), devices=4)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where an exchange's state lies beside a trainer's own checkpoint: one file a rank, whole or absent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

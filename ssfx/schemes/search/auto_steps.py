@@ -4,8 +4,6 @@ A record holds for networks of its family, trained by its optimizer, at its comp
 of that nobody knows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

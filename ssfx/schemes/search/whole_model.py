@@ -1,7 +1,5 @@
 """Joint vectors: all tensors of the model, or of a bucket, for a collective that the scheme has chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """A task: one stage of the plan on one resource, as the simulator schedules it and as a trace shows it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

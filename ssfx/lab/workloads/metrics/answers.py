@@ -1,7 +1,5 @@
 """Exact match and F1 of answers to questions, with the normalisation that SQuAD's official scorer defines."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tallies of what networks put out: classes and next tokens. Torch tensors in, sums out."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn import functional
 

@@ -1,7 +1,5 @@
 """Sums over held-out samples, which ranks add up, and the metrics that follow from them. No torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

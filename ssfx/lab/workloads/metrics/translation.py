@@ -1,7 +1,5 @@
 """Translations that a network writes by itself, one most likely token after the other."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

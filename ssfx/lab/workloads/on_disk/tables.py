@@ -1,7 +1,5 @@
 """Text and tables in files, read by Hugging Face's `datasets`, which never asks the network here."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
