@@ -6,7 +6,7 @@ from torch import nn
 
 from ssfx.planning.exempt import MOST_AUTO, exempt_by_name, most_important
 from ssfx.planning.plan import TensorSpec
-from ssfx.runtime.exempt import exempt_names
+from ssfx.runtime.attach import exempt_names
 
 
 class Small(nn.Module):

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from experiments.common.claims.calibration_inputs import USED, used_by
 from experiments.common.claims.evidence import evidence
-from experiments.common.claims.ledger import PaperClaim, claims_by_id, ledgers
+from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, ledgers, used_by
 from experiments.common.claims.verdicts import JUDGED, Verdict, headline
 from ssfx.core.errors import SsfxError
 from ssfx.core.rows import Row
