@@ -12,7 +12,7 @@ counts the groups, and this is the dynamic program V[k][j] of D-49.
 
 To keep the fronts short, a partial solution is dropped when a lower bound of all its continuations exceeds the best
 known complete solution; passes over few of the cuts, and then over all near those of the solution, find a good one. The
-number of groups is free; `exact_group_counts` is the program for those who want a given number.
+number of groups is free; `best_by_count` is the program for those who want a given number.
 
 Source: D-49 (a reconstruction: the authors' FindOptFusion is not public).
 """
