@@ -28,7 +28,7 @@ from ssfx.config.groups import (
     exists,
     node,
     options,
-)  # fmt: skip
+)
 from ssfx.config.overrides import typed_options
 from ssfx.config.schema import KEYS
 from ssfx.core.component_file import merged, path_of

@@ -112,9 +112,7 @@ _PHASES = ("all_to_all", "broadcast", "send")
 """What exchanges that add up on the way consist of, beside sums and gathers."""
 
 
-def _exchanges(
-    comm: Comm, top: int, phases: bool = True
-) -> tuple[dict[str, Curve], float, dict[str, float]]:  # fmt: skip
+def _exchanges(comm: Comm, top: int, phases: bool = True) -> tuple[dict[str, Curve], float, dict[str, float]]:
     """Return of the basic collectives up to messages of `top` elements: seconds, those of issuing one, and occupancy.
 
     Without `phases` only those of sums and gathers.

@@ -49,9 +49,7 @@ class PlanWatch:
     then on are gentler. `limits_of` returns the limits that options set.
     """
 
-    def __init__(
-        self, comm: Comm, limits_of: Callable[[dict[str, Any]], PlanLimits], given: dict[str, Any]
-    ) -> None:  # fmt: skip
+    def __init__(self, comm: Comm, limits_of: Callable[[dict[str, Any]], PlanLimits], given: dict[str, Any]) -> None:
         self._comm, self._limits_of = comm, limits_of
         self.given = given
         """The options to plan with: those given, gentler where a budget was exceeded."""

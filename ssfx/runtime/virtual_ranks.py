@@ -15,9 +15,7 @@ from ssfx.collectives.local_comm import LocalComm, World
 from ssfx.core.errors import ConfigError
 
 
-def virtual_ranks(
-    train: Callable[[int, Comm], Any], ranks: int, *, device: torch.device | str = "cpu"
-) -> list[Any]:  # fmt: skip
+def virtual_ranks(train: Callable[[int, Comm], Any], ranks: int, *, device: torch.device | str = "cpu") -> list[Any]:
     """Call train(rank, comm) for each of so many virtual ranks of this process; return what they return, by rank.
 
     `train` builds its model and calls `ssfx.attach(model, optimizer, comm=comm, ...)`. Ranks take turns, so nothing

@@ -28,9 +28,7 @@ class Capability:
     summary: str
 
 
-HEADER = (
-    "scheme", "fusion unit", "compressors", "collectives", "exchange", "offload", "state", "planned", "summary",
-)  # fmt: skip
+HEADER = ("scheme", "fusion unit", "compressors", "collectives", "exchange", "offload", "state", "planned", "summary")
 
 
 def capabilities() -> list[Capability]:

@@ -94,7 +94,7 @@ SLIPS = [
     ("model", "name: gpt2\nlayers: 5\n", "model gpt2 has no options, so layers means nothing"),
     ("model", "nmae: gpt2\n", "unknown key 'nmae'; did you mean 'name'"),
     ("model", "name: [gpt2]\n", "name must be that of a model"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("group", "text", "said"), SLIPS, ids=[said for _, _, said in SLIPS])

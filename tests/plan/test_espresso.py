@@ -21,7 +21,7 @@ from plan.espresso_plain import (
     selected,
     simulated,
     works,
-)  # fmt: skip
+)
 from plan.instances import affine_costs, instance_a, make_profile, random_costs, random_instance
 from plan.options import paper_plan as make_plan
 

@@ -394,9 +394,8 @@ def _all_reduces(rows: list[Row]) -> list[Verdict]:
         "acpsgd.iv.ar.cspeedup": small_apart / small_fused,
     }
     return [
-        held(claim, value, tolerance=NEAR, source="simulated", calibration="nominal")
-        for claim, value in values.items()
-    ]  # fmt: skip
+        held(claim, value, tolerance=NEAR, source="simulated", calibration="nominal") for claim, value in values.items()
+    ]
 
 
 @cache

@@ -110,7 +110,7 @@ PUBLISHED = (
         )
     ),
 )
-"""Times with which nothing here was chosen."""  # fmt: skip
+"""Times with which nothing here was chosen."""
 
 
 def models_block() -> str:

@@ -75,9 +75,7 @@ def time_to_target_block(rows: Sequence[Row]) -> str:
 
 def _columns(pair: Pair) -> tuple[str, ...]:
     spread = f"{100 * pair.spread:.0f} %" if pair.spread is not None and isfinite(pair.spread) else "not all got there"
-    return (
-        pair.panel, pair.label, f"{pair.predicted:.2f}", f"{pair.actual:.2f}", spread, f"{100 * pair.error:+.0f} %",
-    )  # fmt: skip
+    return (pair.panel, pair.label, f"{pair.predicted:.2f}", f"{pair.actual:.2f}", spread, f"{100 * pair.error:+.0f} %")
 
 
 QUALITY, REAL = "time_to_quality", "time_to_target"

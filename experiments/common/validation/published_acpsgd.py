@@ -139,9 +139,7 @@ def _other_compressors() -> Iterator[Prediction]:
         yield Prediction(claim_id, "Fig. 2 time over S-SGD", name, _speedup(resnet, name, "ssgd"))
     for other, claim_id in (("ssgd", "acpsgd.fig3.sign_comm"), ("topk", "acpsgd.fig3.topk_comm")):
         value = exposed_over(timed("signsgd", bert), timed(other, bert))
-        yield Prediction(
-            claim_id, "Fig. 3 exposed communication", f"signsgd over {other}", value, whole_step=False
-        )  # fmt: skip
+        yield Prediction(claim_id, "Fig. 3 exposed communication", f"signsgd over {other}", value, whole_step=False)
 
 
 def _optimizations() -> Iterator[Prediction]:

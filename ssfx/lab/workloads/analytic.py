@@ -170,7 +170,7 @@ def count_work(name: str) -> ModelWork:
 
 def work_of(
     declared: Model, model: nn.Module, optimizer: str, small: Trace, large: Trace, sizes: tuple[int, int] | None = None
-) -> ModelWork:  # fmt: skip
+) -> ModelWork:
     """Return the work per sample from two traces; `sizes`: their batches (None: the declared one, and twice that)."""
     first, second = sizes or (declared.batch_size, 2 * declared.batch_size)
     name = declared.name

@@ -37,7 +37,7 @@ class JointOptions(CompressOptions):
 
 def joint_plan(
     scheme: str, profile: Profile, costs: Costs, options: JointOptions, collective: str, **also: Any
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return the plan that hands every joint group to one compressor call and then to `collective`.
 
     Its options are those that the scheme has under the same name, and `also`.
