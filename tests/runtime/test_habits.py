@@ -10,7 +10,7 @@ import torch
 from runtime.models import build, loss_of
 from runtime.pool import Pool
 from runtime.test_guards import said
-from runtime.work import costs_for
+from runtime.work import costs_for, train
 from runtime.work_attach import SPARSE, Options, distance, same_on_all_ranks, sgd
 from runtime.work_guards import error_of, heard
 from torch import nn
@@ -105,10 +105,7 @@ def attributes(group: Any, rank: int, world: int, name: str) -> tuple[list[str],
     sync = ssfx.attach(model, optimizer, process_group=group)
     with heard() as lines:
         setattr(model, name, False)
-        for step in range(3):
-            optimizer.zero_grad()
-            loss_of(model, rank, step).backward()
-            optimizer.step()
+        train(model, optimizer, rank, range(3))
     names = list(model.state_dict())
     sync.detach()
     return lines, names

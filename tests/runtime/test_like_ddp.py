@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from runtime.pool import Pool
+from runtime.work_guards import error_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
-from ssfx.core.errors import ConfigError
 
 SCHEMES: list[dict[str, Any]] = [
     {"scheme": "ddp"},
@@ -160,13 +160,9 @@ def divided_by_active(group: Any, rank: int, world: int, initial: bool) -> list[
 def unknown_argument_of_join(group: Any, rank: int, world: int) -> str:
     model = nn.Linear(1, 1)
     sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), 1.0), process_group=group)
-    try:
-        sync.join_hook(average="active")
-    except ConfigError as error:
-        return str(error)
-    finally:
-        sync.detach()
-    return ""
+    text = error_of(lambda: sync.join_hook(average="active"))
+    sync.detach()
+    return text
 
 
 def idle_steps(group: Any, rank: int, world: int, options: dict[str, Any]) -> tuple[bool, bool, int]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from runtime.models import build, loss_of
 from runtime.pool import Pool
+from runtime.work_guards import error_of
 from torch import nn
 
 import ssfx
@@ -172,11 +173,7 @@ def agreed(group: Any, rank: int, world: int, failure: str) -> str:
 
 
 def differing(group: Any, rank: int, world: int, digests: list[str]) -> str:
-    try:
-        check_same(TorchComm(group), digests[rank], "the plan")
-    except ConfigError as error:
-        return str(error)
-    return ""
+    return error_of(lambda: check_same(TorchComm(group), digests[rank], "the plan"))
 
 
 def costs(group: Any, rank: int, world: int, compressor: str) -> Costs:

@@ -13,7 +13,7 @@ from processes import HANG_S, Started
 from runtime.models import build, loss_of
 from runtime.pool import Pool
 from runtime.test_guards import said
-from runtime.work import costs_for
+from runtime.work import costs_for, train
 from runtime.work_attach import SPARSE, Options, distance, same_on_all_ranks, sgd
 from runtime.work_guards import error_of
 from torch.distributed.algorithms.join import Join
@@ -174,10 +174,7 @@ def against_zeros(group: Any, rank: int, world: int, options: Options) -> float:
     sync = ssfx.attach(model, mine, process_group=group, **options)
     other = ssfx.attach(twin, theirs, process_group=group, **options)
     with sync.join():
-        for step in range(5 if rank == 0 else 3):
-            mine.zero_grad()
-            loss_of(model, rank, step).backward()
-            mine.step()
+        train(model, mine, rank, range(5 if rank == 0 else 3))
     for step in range(5):
         theirs.zero_grad()
         (loss_of(twin, rank, step) * float(rank == 0 or step < 3)).backward()

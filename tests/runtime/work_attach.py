@@ -186,13 +186,11 @@ def frozen_after_attach(group: Any, rank: int, world: int, options: Options) -> 
     model = build("mlp")
     optimizer = sgd(model.parameters())
     sync = ssfx.attach(model, optimizer, process_group=group, **options)
-    for step in range(2):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(2))
     optimizer.zero_grad()
     model.middle.weight.requires_grad_(False)
     weight = model.middle.weight.detach().clone()
-    for step in range(2, 5):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(2, 5))
     report = {
         "kept": torch.equal(weight, model.middle.weight),
         "without_grad": model.middle.weight.grad is None,
@@ -233,8 +231,7 @@ def detaches(group: Any, rank: int, world: int, options: Options) -> dict[str, b
     report = {}
     for turn in ("first", "second"):
         sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
-        for step in range(7):
-            _step(model, optimizer, rank, step, "mlp", "")
+        train(model, optimizer, rank, range(7))
         report[f"{turn} replicas equal"] = same_on_all_ranks(group, model)
         sync.detach()
         sync.detach()
@@ -368,8 +365,7 @@ def exempt(group: Any, rank: int, world: int, options: Options) -> tuple[set[str
         loss_of(one, rank, 0, "mlp").backward()
     named = zip(model.named_parameters(), twin.module.parameters(), strict=True)
     differ = {name for (name, a), b in named if not torch.equal(a.grad, b.grad)}
-    for step in range(6):
-        _step(model, mine, rank, step, "mlp", "")
+    train(model, mine, rank, range(6))
     segments = [segment for _, lane in sync.plan.lanes() for segment in lane.segments]
     compressed = {name for segment in segments if not segment.dense for name in segment.tensors}
     text = ""

@@ -16,10 +16,10 @@ import ssfx
 from ssfx.core.errors import ConfigError
 
 
-def error_of(work: Callable[[], Any]) -> str:
+def error_of(work: Callable[[], Any], kind: type[Exception] = ConfigError) -> str:
     try:
         work()
-    except ConfigError as error:
+    except kind as error:
         return str(error)
     return ""
 

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from runtime.models import build, loss_of
-from runtime.work import costs_for, given_times
+from runtime.work import costs_for, given_times, train
 from runtime.work_attach import DGC, SPARSE, _step, distance, same_on_all_ranks, sgd
+from runtime.work_guards import error_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -15,14 +16,6 @@ import ssfx
 from ssfx.core.errors import ConfigError, RunError
 
 Options = dict[str, Any]
-
-
-def _text(work: Any) -> str:
-    try:
-        work()
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 def disabled_scaler(group: Any, rank: int, world: int) -> bool:
@@ -50,21 +43,14 @@ def after_a_failed_backward(group: Any, rank: int, world: int) -> str:
     model = build("mlp")
     optimizer = sgd(model.parameters(), 0.0)
     sync = ssfx.attach(model, optimizer, process_group=group, scheme="wfbp")
-    for step in range(2):
-        optimizer.zero_grad()
-        loss_of(model, rank, step).backward()
-        optimizer.step()
+    train(model, optimizer, rank, range(2))
     handle = model.first.weight.register_hook(fail)
     with suppress(ValueError):
         loss_of(model, rank, 77).backward()
     handle.remove()
-    try:
-        loss_of(model, rank, 3).backward()
-    except RunError as error:
-        return str(error)
-    finally:
-        sync.detach()
-    return ""
+    text = error_of(lambda: loss_of(model, rank, 3).backward(), RunError)
+    sync.detach()
+    return text
 
 
 class Checkpointed(nn.Module):
@@ -85,8 +71,7 @@ def reentrant_checkpoint(group: Any, rank: int, world: int, options: Options) ->
         model = Checkpointed(inner) if wrap else inner
         optimizer = sgd(model.parameters())
         sync = ssfx.attach(model, optimizer, process_group=group, **options)
-        for step in range(4):
-            _step(model, optimizer, rank, step, "mlp", "")
+        train(model, optimizer, rank, range(4))
         if wrap:
             steps = sync.step
         sync.detach()
@@ -120,7 +105,7 @@ def differing_option(group: Any, rank: int, world: int, options: list[Options]) 
     def attach() -> None:
         ssfx.attach(model, sgd(model.parameters(), 0.0), process_group=group, **options[rank]).detach()
 
-    return _text(attach)
+    return error_of(attach)
 
 
 def loads(group: Any, rank: int, world: int, saved: Options, loaded: Options) -> str:
@@ -130,11 +115,10 @@ def loads(group: Any, rank: int, world: int, saved: Options, loaded: Options) ->
         model = build("mlp")
         optimizer = sgd(model.parameters(), 0.0)
         sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
-        for step in range(2):
-            _step(model, optimizer, rank, step, "mlp", "")
+        train(model, optimizer, rank, range(2))
         states.append(sync.state_dict())
         if options is loaded:
-            text = _text(lambda sync=sync: sync.load_state_dict(states[0]))
+            text = error_of(lambda sync=sync: sync.load_state_dict(states[0]))
         sync.detach()
     return text
 
@@ -146,11 +130,9 @@ def early_state(group: Any, rank: int, world: int) -> str:
     sync = ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **DGC)
     _step(model, optimizer, rank, 0, "mlp", "")
     state = sync.state_dict()
-    for step in range(1, 8):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(1, 8))
     sync.load_state_dict(state)
-    for step in range(1, 8):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(1, 8))
     sync.detach()
     return sync.plan.scheme
 
@@ -162,7 +144,7 @@ def attached_twice(group: Any, rank: int, world: int) -> str:
     def attach() -> None:
         ssfx.attach(model, sgd(model.parameters()), process_group=group).detach()
 
-    text = _text(attach)
+    text = error_of(attach)
     sync.detach()
     return text
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from runtime.models import build, loss_of
-from runtime.work import costs_for
+from runtime.work import costs_for, train
 from runtime.work_attach import DGC, SPARSE, STEPS, Options, _step, distance, same_on_all_ranks, sgd
 from torch.nn.parallel import DistributedDataParallel
 
@@ -90,17 +90,14 @@ def dgc_end_to_end(group: Any, rank: int, world: int) -> dict[str, bool]:
         return model, optimizer, ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **DGC)
 
     model, optimizer, sync = start()
-    for step in range(8):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(8))
     kept, weights = sync.state_dict(), model.state_dict()
     weights = {name: value.clone() for name, value in weights.items()}
-    for step in range(8, 12):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(8, 12))
     again, again_optimizer, again_sync = start()
     again.load_state_dict(weights)
     again_sync.load_state_dict(kept)
-    for step in range(8, 12):
-        _step(again, again_optimizer, rank, step, "mlp", "")
+    train(again, again_optimizer, rank, range(8, 12))
     dense = [n for _, lane in sync.plan.lanes() for s in lane.segments if s.dense for n in s.tensors]
     report = {
         "some dense, some not": 0 < len(dense) < len(sync.plan.tensors),
