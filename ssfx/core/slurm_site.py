@@ -151,10 +151,7 @@ class Site:
 OPTIONS = tuple(PREFIX + one.name for one in fields(Site))
 
 
-SBATCH = {
-    **{option: name for name, (option, _) in _DIRECTIVES.items()},
-    **{one.name: one.name for one in fields(Site)},
-}
+SBATCH = {**{option: name for name, (option, _) in _DIRECTIVES.items()}, **{one.name: one.name for one in fields(Site)}}
 """Field by its name, and by that of sbatch's option."""
 
 

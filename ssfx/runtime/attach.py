@@ -23,14 +23,7 @@ from ssfx.core.plugins import declared, provided
 from ssfx.planning.costs import Costs
 from ssfx.planning.exempt import AUTO, kinds_of, most_important
 from ssfx.planning.profile import Profile
-from ssfx.runtime.checks import (
-    check_arguments,
-    check_group,
-    check_held,
-    check_kinds,
-    check_module,
-    unwrapped,
-)
+from ssfx.runtime.checks import check_arguments, check_group, check_held, check_kinds, check_module, unwrapped
 from ssfx.runtime.lifetime import check_free
 from ssfx.runtime.online import parameter_names
 from ssfx.runtime.setup import memory_of, model_device, notice_voting_zeros, scheme_options

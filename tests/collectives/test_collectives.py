@@ -14,12 +14,7 @@ from ssfx.compressors.memories import memories
 
 GOLDEN = golden.CASES
 ROWS = [[1, 2, 3, 255], [5, 0, 7, 8], [9, 10, 11, 12]]
-UNEQUAL = [
-    [[1, 2, 3], [4], [5, 6, 7, 8, 9]],
-    [[], [4, 5], [6]],
-    [[1], [], []],
-    [[], [], []],
-]
+UNEQUAL = [[[1, 2, 3], [4], [5, 6, 7, 8, 9]], [[], [4, 5], [6]], [[1], [], []], [[], [], []]]
 
 
 def planned(name: str, nbytes: int, world: int) -> Traffic:

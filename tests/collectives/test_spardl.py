@@ -161,8 +161,7 @@ def test_teams_conserve_mass_and_agree(ranks: Ranks, world: int, spec: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("world", "spec"),
-    [(2, "teams=2"), (3, "teams=3"), pytest.param(6, "teams=2,sag=bruck", marks=pytest.mark.slow)],
+    ("world", "spec"), [(2, "teams=2"), (3, "teams=3"), pytest.param(6, "teams=2,sag=bruck", marks=pytest.mark.slow)]
 )
 def test_teams_hear_of_a_bad_rank_without_another_message(ranks: Ranks, world: int, spec: str) -> None:
     for culprit in range(world):

@@ -98,10 +98,7 @@ WRONG = [
     ("workload=digits_resne", "did you mean 'digits_resnet'?"),
     ("model=bert_large", "use dataset=squad"),
     ("model=lstm_tiny", "use dataset=stdlib_text"),
-    (
-        "dataset.seq_len=64",
-        "the chosen dataset has no option seq_len; choose dataset=",
-    ),
+    ("dataset.seq_len=64", "the chosen dataset has no option seq_len; choose dataset="),
     ("world_size=500", "is too much for the 2 cores here; use at most world_size=16"),
     ("threads=64", "more than the 2 cores here; use threads=2"),
     ("batch_size=1e12", "batch_size must be at most 10000000"),

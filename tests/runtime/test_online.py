@@ -21,10 +21,7 @@ from ssfx.runtime.online_costs import calibrate
 
 def test_a_profile_is_in_order_of_mean_arrival(pool: Pool) -> None:
     slow_start = {"a": 9.0, "b": 9.0, "c": 9.0, "d": 9.0}  # the first of several passes does not count
-    ranks = [
-        [slow_start, {"a": 0.3, "b": 0.1, "c": 0.2}],
-        [slow_start, {"a": 0.1, "b": 0.2, "c": 0.4}],
-    ]
+    ranks = [[slow_start, {"a": 0.3, "b": 0.1, "c": 0.2}], [slow_start, {"a": 0.1, "b": 0.2, "c": 0.4}]]
     first, second = pool.run(profile_of, 2, ranks)
     assert first == second
     assert [spec.name for spec in first.tensors] == ["b", "a", "c", "d"]

@@ -36,9 +36,7 @@ def eight() -> Iterator[Pool]:
 
 
 @pytest.mark.parametrize(
-    ("options", "world"),
-    [*SOME, *(pytest.param(*case, marks=pytest.mark.nightly) for case in OTHERS)],
-    ids=ident,
+    ("options", "world"), [*SOME, *(pytest.param(*case, marks=pytest.mark.nightly) for case in OTHERS)], ids=ident
 )
 def test_real_ranks_are_equalled_in_every_bit(pool: Pool, options: Options, world: int) -> None:
     assert_equal(pool, options, world)

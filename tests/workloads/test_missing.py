@@ -40,12 +40,7 @@ def pair() -> Iterator[Pool]:
     scheme=st.sampled_from(ALONE),
 )
 def test_no_tensor_is_ever_missing_when_each_is_compressed_on_its_own(
-    pair: Pool,
-    tensors: list[tuple[int, float]],
-    density: float,
-    compressor: str,
-    memory: str,
-    scheme: dict[str, Any],
+    pair: Pool, tensors: list[tuple[int, float]], density: float, compressor: str, memory: str, scheme: dict[str, Any]
 ) -> None:
     options = {**scheme, "density": density, "compressor": compressor, "memory": memory}
     for seen in pair.run(missing, 2, tensors, 3, options):
