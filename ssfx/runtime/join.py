@@ -105,7 +105,7 @@ class _Joined(JoinHook):
 def _step_all(
     optimizers: Sequence[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None, device: torch.device
 ) -> None:
-    """Step every optimizer with what is in `.grad`, through the GradScaler if there is one."""
+    """Step every optimizer, through the GradScaler if there is one."""
     for optimizer in optimizers:
         if scaler is None:
             optimizer.step()

@@ -41,7 +41,7 @@ class Agreed:
 
 
 class Members:
-    """What this rank trains of a model, beside what all ranks agreed on; `params` are all weights that may be trained.
+    """What this rank trains of a model, and what all ranks agreed on; `params` are all weights that may be trained.
 
     `exchanged` are those in the plan, in the model's order, and `resting` those of them that are frozen on all ranks.
     """

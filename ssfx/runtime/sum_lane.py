@@ -75,7 +75,7 @@ class DenseLane(LaneExecutor):
 
 
 class SumLane(PackedLane):
-    """Segments of one additive compressor; nothing dense is beside them."""
+    """Segments of one additive compressor, without dense ones."""
 
     def __init__(
         self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,

@@ -31,7 +31,7 @@ WRONG = [
     ("=1", "is not key=value"),
     ("+density=0.1", "no key is added, all of them exist; write density=0.1"),
     ("++scheme=ddp", "write scheme=ddp"),
-    ("~memory", "nothing is removed; where a key may be unset, write memory=null"),
+    ("~memory", "Hydra's ~key is not supported; to unset a key, write memory=null"),
     ("hydra/launcher=joblib", "write engine=torchrun, engine=slurm or engine=simulate"),
     ("hydra.run.dir=out", "write SSFX_RESULTS=DIR ssfx run"),
     ("hydra.job.name=mine", "ssfx reads Hydra's files, without its application; drop it"),

@@ -61,7 +61,11 @@ SLIPS = [
     ("experiment", EXPERIMENT.replace("simulated: {}", "real: {schem: [ddp]}"), "real: unknown key 'schem'"),
     ("experiment", EXPERIMENT.replace("simulated: {}", "also: [{schem: ddp}]"), "also[0]: unknown key 'schem'"),
     ("experiment", EXPERIMENT.replace("[ddp]", "[]"), "sweep.scheme has no values"),
-    ("experiment", EXPERIMENT + "defaults: [override /cluster: null]\n", "leave cluster without a choice"),
+    (
+        "experiment",
+        EXPERIMENT + "defaults: [override /cluster: null]\n",
+        "choose no cluster; add one",
+    ),
     ("experiment", EXPERIMENT.replace("simulated: {}", "also: {scheme: ddp}"), "also must be a list of points"),
     ("experiment", "# @package _global_\nexperiment: .nan\n", "experiment must hold key: value lines"),
     ("experiment", EXPERIMENT + "defaults: [[a, b]]\n", "defaults has ['a', 'b']"),

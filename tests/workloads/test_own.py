@@ -40,7 +40,7 @@ def test_a_function_is_found_and_read_without_running_its_file(tmp_path: Path) -
     [
         (f"{FILE}:smal", "did you mean 'small'"),
         ("nowhere.py:build", "there is no file"),
-        ("no.such.module:build", "there is no module no.such.module"),
+        ("no.such.module:build", "no module no.such.module is installed"),
         (f"{FILE}:small#00000000", "was changed since"),
     ],
 )
