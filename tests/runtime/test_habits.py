@@ -11,7 +11,7 @@ from runtime.models import build, loss_of
 from runtime.pool import Pool
 from runtime.test_guards import said
 from runtime.work import costs_for, train
-from runtime.work_attach import SPARSE, Options, distance, same_on_all_ranks, sgd
+from runtime.work_attach import SPARSE, Options, attach_mlp, distance, same_on_all_ranks, sgd
 from runtime.work_guards import error_of, heard
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -36,9 +36,7 @@ COPIES = {"deepcopy": copy.deepcopy, "averaged": AveragedModel, "saved": _saved_
 
 def copied(group: Any, rank: int, world: int, how: str, options: Options) -> dict[str, Any]:
     """Copy the model before and after every step; train the copies on rank 0 alone, which must not exchange."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters())
-    sync = ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **options)
+    model, optimizer, sync = attach_mlp(group, costs=costs_for(world), **options)
     report = {"same names": True, "equal": True}
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -100,9 +98,7 @@ def accumulates(group: Any, rank: int, world: int, habit: str, options: Options)
 
 def attributes(group: Any, rank: int, world: int, name: str) -> tuple[list[str], list[str]]:
     """Set an attribute of DDP on the bare model; return what is said in three steps, and the names in its state."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters())
-    sync = ssfx.attach(model, optimizer, process_group=group)
+    model, optimizer, sync = attach_mlp(group)
     with heard() as lines:
         setattr(model, name, False)
         train(model, optimizer, rank, range(3))

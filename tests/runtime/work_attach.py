@@ -24,6 +24,13 @@ def sgd(params: Any, momentum: float = 0.9) -> torch.optim.SGD:
     return torch.optim.SGD(params, lr=0.1, momentum=momentum)
 
 
+def attach_mlp(group: Any, momentum: float = 0.9, **options: Any) -> tuple[Any, torch.optim.SGD, Any]:
+    """Return a model, an optimizer and the exchange between them."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), momentum)
+    return model, optimizer, ssfx.attach(model, optimizer, process_group=group, **options)
+
+
 def same_on_all_ranks(group: Any, model: nn.Module) -> bool:
     same = True
     for p in model.parameters():
@@ -183,9 +190,7 @@ def float64(group: Any, rank: int, world: int) -> float:
 
 
 def frozen_after_attach(group: Any, rank: int, world: int, options: Options) -> dict[str, bool]:
-    model = build("mlp")
-    optimizer = sgd(model.parameters())
-    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    model, optimizer, sync = attach_mlp(group, **options)
     train(model, optimizer, rank, range(2))
     optimizer.zero_grad()
     model.middle.weight.requires_grad_(False)
@@ -349,9 +354,7 @@ def comm_after_detach(group: Any, rank: int, world: int) -> float:
 
 def handle_text(group: Any, rank: int, world: int, options: Options, steps: int) -> str:
     """Return what a handle's repr says after some steps."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters())
-    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    model, optimizer, sync = attach_mlp(group, **options)
     train(model, optimizer, rank, range(steps))
     text = repr(sync)
     sync.detach()

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from runtime.models import build, loss_of
 from runtime.work import costs_for, given_times, train
-from runtime.work_attach import DGC, SPARSE, _step, distance, same_on_all_ranks, sgd
+from runtime.work_attach import DGC, SPARSE, _step, attach_mlp, distance, same_on_all_ranks, sgd
 from runtime.work_guards import error_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -40,9 +40,7 @@ def after_a_failed_backward(group: Any, rank: int, world: int) -> str:
     def fail(gradient: torch.Tensor) -> None:
         raise ValueError("broken")
 
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, scheme="wfbp")
+    model, optimizer, sync = attach_mlp(group, 0.0, scheme="wfbp")
     train(model, optimizer, rank, range(2))
     handle = model.first.weight.register_hook(fail)
     with suppress(ValueError):
@@ -81,9 +79,7 @@ def reentrant_checkpoint(group: Any, rank: int, world: int, options: Options) ->
 
 def closure(group: Any, rank: int, world: int) -> int:
     """Optimizer steps with a closure; return how many exchanges 3 of them took."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters())
-    sync = ssfx.attach(model, optimizer, process_group=group, **SPARSE)
+    model, optimizer, sync = attach_mlp(group, **SPARSE)
 
     for step in range(3):
 
@@ -112,9 +108,7 @@ def loads(group: Any, rank: int, world: int, saved: Options, loaded: Options) ->
     """Load the state of a run with other options; return the refusal."""
     states = []
     for options in (saved, loaded):
-        model = build("mlp")
-        optimizer = sgd(model.parameters(), 0.0)
-        sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+        model, optimizer, sync = attach_mlp(group, 0.0, **{"costs": costs_for(world), **options})
         train(model, optimizer, rank, range(2))
         states.append(sync.state_dict())
         if options is loaded:
@@ -125,9 +119,7 @@ def loads(group: Any, rank: int, world: int, saved: Options, loaded: Options) ->
 
 def early_state(group: Any, rank: int, world: int) -> str:
     """Load a state saved while profiling into a run that has its plan; return the scheme that is used in the end."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **DGC)
+    model, optimizer, sync = attach_mlp(group, 0.0, costs=costs_for(world), **DGC)
     _step(model, optimizer, rank, 0, "mlp", "")
     state = sync.state_dict()
     train(model, optimizer, rank, range(1, 8))
