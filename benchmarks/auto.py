@@ -9,8 +9,6 @@ takes at most 1.00x the time of the best other scheme of its budget, and of dens
 never more than 1.02x; at 5 to 100 Gbit/s it is 1.2x as fast as SSFusion-(O+I) in the median. Nothing is asserted.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -6,8 +6,6 @@ One thread, density 0.01, heavy-tailed random data, median of repeated calls aft
 idle machine; about two minutes. Without --write the table goes to standard output.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable

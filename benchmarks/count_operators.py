@@ -7,8 +7,6 @@ Triton kernels count as many launches and bytes as docs/kernels.md says. The res
 ssfx/perf_model/compressor_times.py makes nominal times; a test counts again.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

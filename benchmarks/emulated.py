@@ -15,8 +15,6 @@ are those of the slowest rank, medians over rounds; the range is that over the r
 scheme is chosen in every other round and judged in the rest, in which scheme=auto is compared with it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ Every variant has a model, an optimizer and a process group of its own. What it 
 thresholds, a plan) stays while others have their turn.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

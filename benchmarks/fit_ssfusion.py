@@ -5,15 +5,12 @@ that `calibration_inputs` allows, so that no simulation is scored by them; what 
  never the other way round.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from math import exp, log
 from typing import Any
 
-from experiments.common.claims.calibration_inputs import used_by
-from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.ledger import claims_by_id, used_by
 from ssfx.core.files import loads, write_json
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.cluster import TREE_SHARES

@@ -8,8 +8,6 @@ host where the host is slower; FILE also has the time of every kernel. Every ope
 for waits on the device set to raise. Without a GPU it says so and exits with 2.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

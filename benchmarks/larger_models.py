@@ -1,7 +1,5 @@
 """Two models of about 20 million parameters for benchmarks/emulated.py: as a user hands in models of their own."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

@@ -8,8 +8,6 @@ before, and results in a fresh folder. Then come plans alone, in a process that 
 the number of tensors, and the most memory that one of the largest takes. Nothing is asserted.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import os

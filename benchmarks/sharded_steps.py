@@ -12,8 +12,6 @@ With --hsdp every step is also printed as so many times the step in which nothin
 Gloo holds up the training thread, so that this checks bytes, prices and order, but no overlap.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping
@@ -56,9 +54,7 @@ SIZES = (2**14, 2**18, 2**20, 2**22)
 
 def measured(network: Network | None, shape: tuple[int, int], rounds: int) -> dict[str, Any]:
     """Return what the ranks measured."""
-    request = {
-        "shape": shape, "rounds": rounds, "variants": FSDP if shape[0] == 1 else HSDP, "sizes": SIZES,
-    }  # fmt: skip
+    request = {"shape": shape, "rounds": rounds, "variants": FSDP if shape[0] == 1 else HSDP, "sizes": SIZES}
     more = {"PYTHONPATH": ":".join((str(Path(__file__).parent), str(Path(__file__).parent.parent)))}
     found, _ = run_ranks(request, shape[0] * shape[1], network, "sharded_steps_worker", 600.0, more)
     return found

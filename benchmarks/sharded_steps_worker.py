@@ -5,8 +5,6 @@
 Steps and parts take turns, round by round, because a shared machine changes its speed from one second to the next.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -11,8 +11,6 @@ after the last, and the share of steps that were done in vain. Exit code 1 when 
 has grown, or memory by more than GROWTH_MIB.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ are medians of one rank's steps, in which all others have their turns; passes al
 machine that drifts hits both.
 """
 
-from __future__ import annotations
-
 import argparse
 from statistics import median
 from time import perf_counter

@@ -1,7 +1,5 @@
 """Chunk top-m: the m largest magnitudes of every chunk, one pass without a global selection."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Layout, compressors, k_ceil

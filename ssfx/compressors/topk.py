@@ -1,7 +1,5 @@
 """Exact top-k: keep the k largest magnitudes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Layout, compressors, k_floor

@@ -1,7 +1,5 @@
 """Density warm-up: start dense, end sparse."""
 
-from __future__ import annotations
-
 
 def warmup_density(epoch: int, density: float, epochs: int, coefficient: float | None = None) -> float:
     """Return the density of `epoch` (from 0): coefficient^(epoch + 1), never below `density`, final after `epochs`.

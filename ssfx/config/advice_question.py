@@ -1,7 +1,5 @@
 """From the words of `ssfx advise` to the Setting that they ask about."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a point of a grid says of a cluster, and whether times of it were recorded."""
 
-from __future__ import annotations
-
 from ssfx.config.compose import Point
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError

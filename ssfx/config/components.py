@@ -1,7 +1,5 @@
 """Scheme, compressor, memory and density of one point: defaults filled in, impossible pairs refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any

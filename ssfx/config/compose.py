@@ -28,7 +28,7 @@ from ssfx.config.groups import (
     exists,
     node,
     options,
-)  # fmt: skip
+)
 from ssfx.config.overrides import typed_options
 from ssfx.config.schema import KEYS
 from ssfx.core.component_file import merged, path_of
@@ -155,7 +155,7 @@ def joined(folders: tuple[Path, ...], files: tuple[tuple[str, str], ...]) -> Map
         found[group] = {"name": dict(files).get(group), **section}
     if unset := [group for group in GROUPS if group not in ("compressor", "memory") and found.get(group) is None]:
         where = " ".join(f"{group}={name}" for group, name in files)
-        raise ConfigError(f"the files of {where} leave {unset[0]} without a choice; name one in their defaults")
+        raise ConfigError(f"the files of {where} choose no {unset[0]}; add one to their defaults")
     if lacking := [key for key in KEYS if key not in found]:
         raise ConfigError(f"{_where(files, 'workload')} lacks {', '.join(lacking)}; conf/workload/ has examples")
     return found

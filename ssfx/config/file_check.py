@@ -1,7 +1,5 @@
 """Files of workload/, preset/ and experiment/ before Hydra joins them: what they say is known, or refused in a line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

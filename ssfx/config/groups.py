@@ -1,7 +1,5 @@
 """The configuration groups, the names that may be chosen from each, and what a chosen name stands for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict

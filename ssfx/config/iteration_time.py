@@ -1,7 +1,5 @@
 """`iteration_ms=253`: the measured time of an iteration on one device, which a profile is scaled to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 python -m ssfx.config.keys > tests/config/golden_keys.txt
 """
 
-from __future__ import annotations
-
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, choices, options
 from ssfx.config.schema import KEYS
 

@@ -1,7 +1,5 @@
 """What the docstrings of options classes say, option by option where a sentence begins with the name of one."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Collection, Sequence

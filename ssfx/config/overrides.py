@@ -1,7 +1,5 @@
 """What the user typed, read by Hydra's grammar and checked: words become a mapping from keys to their values."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable
@@ -219,7 +217,7 @@ def _refuse_habit(word: str, key: str, text: str) -> None:
         name = key.lstrip("+")
         raise ConfigError(f"{word!r}: no key is added, all of them exist; write {name}={text or 'value'}")
     if key.startswith("~"):
-        raise ConfigError(f"{word!r}: nothing is removed; where a key may be unset, write {key[1:]}=null")
+        raise ConfigError(f"{word!r}: Hydra's ~key is not supported; to unset a key, write {key[1:]}=null")
     if key.startswith(("hydra/", "hydra.")):
         where = key.removeprefix("hydra")[1:]
         line = next((line for starts, line in _HYDRA.items() if where.startswith(tuple(starts.split()))), _DROP)

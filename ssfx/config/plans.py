@@ -1,7 +1,5 @@
 """From the words of `ssfx plan` to the plan, its profile and its costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

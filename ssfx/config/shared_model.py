@@ -1,7 +1,5 @@
 """How a model is shared among ranks: sharding=fsdp|hsdp and the keys beside it, checked against a cluster."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From the words of `ssfx simulate` to the steps it computes: any model on any cluster, without its data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

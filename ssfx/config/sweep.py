@@ -1,7 +1,5 @@
 """From a request to its points, each with one value for every key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any

@@ -4,8 +4,6 @@ One file each for every scheme, compressor, memory, data set, model and engine, 
 what the docstring of its options says of them. A component without a file works the same; a test holds them up to date.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap

@@ -1,7 +1,5 @@
 """The keys that a file of conf/cluster/ may have."""
 
-from __future__ import annotations
-
 from ssfx.core import slurm_site
 from ssfx.core.yaml_file import Keys
 

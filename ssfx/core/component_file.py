@@ -5,8 +5,6 @@ So a file of a component may have one thing of Hydra's: `defaults`, a list of fi
 `_self_` where it stands itself. Hydra, reading the same files, finds the same (tests/config/test_compose.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any

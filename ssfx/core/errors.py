@@ -1,7 +1,5 @@
 """Errors a user can cause, each one line that names what is wrong and the nearest thing that works."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Files that are either whole or absent, and results that are either right or refused in one line."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import io

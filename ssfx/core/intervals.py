@@ -1,7 +1,5 @@
 """Spans of time: how long at least one of several was under way."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -1,7 +1,5 @@
 """Numbers as people write them in files: 1e-5, which YAML takes for text, "8" in quotes, and 1e6 for a whole number."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

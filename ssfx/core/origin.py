@@ -1,7 +1,5 @@
 """Where a number comes from: the label that every row, profile and cost table carries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 

@@ -1,7 +1,5 @@
 """Where the package's own files are, in a checkout and in an installed wheel, and where results go."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What numbers of hardware can be: one beyond that is in another unit, and the error says which."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import isfinite
 
@@ -40,7 +38,7 @@ RANGES = {
     "launch_s": Range(0, 1e-2, "s", "a kernel takes 4e-6", _SECONDS),
     "pcie_gbps": Range(0, 1e4, "Gbit/s", "PCIe 5 has 504", _RATE),
     "density": Range(1e-7, 1, "of the elements", "methods send 1e-4 to 0.1", (("%", 0.01),)),
-}  # fmt: skip
+}
 
 
 def plausible(name: str, value: float, said: str = "") -> None:

@@ -6,8 +6,6 @@ process of a run inherits. Commands ("ssfx.verbs"), registries ("ssfx.registries
 harness and of the papers are entry points of ssfx itself, and so is what attaches to sharded models ("ssfx.attach").
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

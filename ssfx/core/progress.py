@@ -5,8 +5,6 @@ that waiting for others, who say what they do themselves, counts for nothing. On
 imports ssfx nothing is said and no signal is handled.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

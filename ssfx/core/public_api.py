@@ -3,8 +3,6 @@
 `ssfx/__init__.py`, which Python runs before any other module of the package, says how its public functions are found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

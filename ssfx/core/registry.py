@@ -1,7 +1,5 @@
 """Names to components: a package of one-component files becomes a table that is filled on first look-up."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterator

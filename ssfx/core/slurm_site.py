@@ -71,7 +71,7 @@ class Site:
         for name in (*_DIRECTIVES, "container"):
             value = getattr(self, name)
             if value is not None and (not value.strip() or set(value) & set('"\\\n\r')):
-                raise ConfigError(f"cluster.slurm.{name}={value!r} is nothing that a script can say to Slurm")
+                raise ConfigError(f"cluster.slurm.{name}={value!r} is not a valid value of an sbatch option")
         if self.throttle is not None and self.throttle < 1:
             raise ConfigError(f"cluster.slurm.throttle must be at least 1, got {self.throttle}")
         if self.warning_s < 0:
@@ -151,10 +151,7 @@ class Site:
 OPTIONS = tuple(PREFIX + one.name for one in fields(Site))
 
 
-SBATCH = {
-    **{option: name for name, (option, _) in _DIRECTIVES.items()},
-    **{one.name: one.name for one in fields(Site)},
-}
+SBATCH = {**{option: name for name, (option, _) in _DIRECTIVES.items()}, **{one.name: one.name for one in fields(Site)}}
 """Field by its name, and by that of sbatch's option."""
 
 

@@ -1,7 +1,5 @@
 """From what JSON holds to dataclasses: every value has the type that its field says, or a TypeError names the field."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache

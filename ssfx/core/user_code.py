@@ -4,8 +4,6 @@ They are found, and what they say about themselves is read, without importing th
 that was resolved ends in "#" and the digest of its file, so that another text is another model.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib
@@ -81,7 +79,7 @@ def _path_of(module: str, name: str) -> Path:
         spec = None
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         raise ConfigError(
-            f"{name}: there is no module {module or '(empty)'} in {Path.cwd()} or among what is installed; write "
+            f"{name}: no module {module or '(empty)'} is installed or in {Path.cwd()}; write "
             "module:function or path/to/file.py:function"
         )
     return Path(spec.origin)

@@ -1,7 +1,5 @@
 """YAML files that people write: read as Hydra reads them, or refused in a line that names the file and the key."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

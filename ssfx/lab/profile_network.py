@@ -1,7 +1,5 @@
 """`torchrun ... -m ssfx.lab.profile_network --out cluster.yaml`: its nodes become a file for cluster=FILE."""
 
-from __future__ import annotations
-
 import sys
 
 from ssfx.lab.calibration.own_cluster import main

@@ -3,8 +3,6 @@
 Every assumption is in docs/cluster_times.md, with its reason.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ssfx.core.errors import ConfigError

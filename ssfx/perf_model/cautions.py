@@ -1,7 +1,5 @@
 """What must be said with an answer: another GPU's profile or waiting in it, a cluster far out of range, no host."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ssfx.core.origin import BEWARE
@@ -60,7 +58,7 @@ def _odd_links(cluster: Cluster) -> Iterator[str]:
     if busbw is not None and not LITTLE * line < busbw < 2.2 * line:
         yield (
             f"cluster.busbw_gbps={busbw:g} is {busbw / line:.2g} times the {line:g} Gbit/s of cluster.link and "
-            f"nics_per_node; nccl-tests prints GB/s, of which {busbw:g} are {8 * busbw:g}: name your link and cards too"
+            f"nics_per_node; nccl-tests prints GB/s, and {busbw:g} GB/s are {8 * busbw:g}: name your link and cards too"
         )
 
 

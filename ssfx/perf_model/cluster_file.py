@@ -1,7 +1,5 @@
 """The files of conf/cluster/: the Cluster that a ClusterChoice means, and the choice that a file and options make."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args

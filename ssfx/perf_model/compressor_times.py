@@ -166,9 +166,7 @@ def _known() -> dict[str, Any]:
         declared = one.cost()
         if cost := declared or _cost_by_operators(type(one)):
             decode = {"calls": cost.decode_calls, "nbytes": cost.decode_nbytes}
-            side = {
-                "calls": cost.calls, "segment_calls": cost.segment_calls, "nbytes": cost.nbytes, "decode": decode,
-            }  # fmt: skip
+            side = {"calls": cost.calls, "segment_calls": cost.segment_calls, "nbytes": cost.nbytes, "decode": decode}
             found[name] = {
                 "additive": one.additive, "rank": None, "device": side, "host": side, "declared": declared is not None,
             }  # fmt: skip

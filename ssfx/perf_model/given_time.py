@@ -1,7 +1,5 @@
 """A profile whose iteration lasts as long as somebody measured: its shape is kept, its times are scaled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ssfx.core.errors import ConfigError

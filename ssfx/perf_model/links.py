@@ -1,7 +1,5 @@
 """Kinds of links by name: line rate, the share that collectives are reported to reach, latency, and who says so."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any
@@ -88,7 +86,7 @@ def link_lines() -> list[tuple[str, ...]]:
 
 def _of_device(family: str, on: str) -> str:
     if not has_sheet(on):
-        raise ConfigError(f"{family} is another link on every device; name the device, or one of {', '.join(_table())}")
+        raise ConfigError(f"{family} differs by device; name the device, or one of {', '.join(_table())}")
     inside = device(on).inside
     if family not in inside:
         others = " or ".join(sorted(inside))

@@ -1,7 +1,5 @@
 """What real GPUs took, shipped with the package: nominal times are held against it, and no simulation uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Device memory that data-parallel training of a model takes: what fits on a device, use by use."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.core.errors import ConfigError, unknown

@@ -1,7 +1,5 @@
 """The Costs by which schemes plan, from the same TimingModel that simulates the plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ssfx.core.origin import Origin

@@ -57,7 +57,7 @@ def profile_of_trace(
         return _profile(trace_file(path), model, tensors, batch_size)
     except DAMAGED as broken:
         reason = " ".join(f"{type(broken).__name__}: {broken}".split())
-        raise ConfigError(f"{path} is no Chrome trace of torch.profiler that can be read ({reason}); {HOW}") from None
+        raise ConfigError(f"cannot read {path} as a Chrome trace of torch.profiler ({reason}); {HOW}") from None
 
 
 def _profile(trace: TraceFile, model: str, tensors: Sequence[TensorSpec] | None, batch_size: int) -> Profile:
@@ -79,7 +79,7 @@ def _profile(trace: TraceFile, model: str, tensors: Sequence[TensorSpec] | None,
     if not steps:
         words.append("the trace has no optimizer step, which is taken for 0")
     if (passes := found[0].accumulated) > 1:
-        words.append(f"each step has {passes} backward passes, of which the last is read; say accumulate={passes}")
+        words.append(f"each step has {passes} backward passes; the last one is read; set accumulate={passes}")
     words += device.words([one.passes_us for one in found])
     if undefined and tensors is None:
         words.append(f"{undefined} of {undefined + count} gradients are undefined in the trace and left out")

@@ -4,8 +4,6 @@ A TimingModel is in two files: one of the cluster, with what its exchanges take,
 compressors and the runtime take when so many ranks share it. The latter serves all emulated clusters of as many ranks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 An operator takes the longer of computing and moving its data, each at a stated share of the device's peak rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

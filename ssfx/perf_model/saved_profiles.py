@@ -1,7 +1,5 @@
 """Profiles that a user saved, and traces of torch.profiler: a file stands wherever the name of a model may."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

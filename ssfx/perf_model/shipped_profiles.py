@@ -1,7 +1,5 @@
 """The profiles that come with the package: measured ones as files, analytic ones from counted operators."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ssfx.core.errors import ConfigError

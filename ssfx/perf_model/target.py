@@ -1,7 +1,5 @@
 """What a case is simulated with: the system of its cluster, and the profile of its model on the devices there."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache

@@ -1,7 +1,5 @@
 """A Chrome trace of torch.profiler as events in order of time, whoever wrote it: CUDA, ROCm, a CPU, old Kineto."""
 
-from __future__ import annotations
-
 import json
 import re
 import zlib
@@ -78,11 +76,11 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or 'it is no whole gzip file'}") from None
     except (ValueError, EOFError, RecursionError, zlib.error) as error:
-        raise ConfigError(f"{path} is no Chrome trace: {' '.join(str(error).split())}; {HOW}") from None
+        raise ConfigError(f"cannot read {path} as a Chrome trace: {' '.join(str(error).split())}; {HOW}") from None
     if isinstance(raw, list):  # the other form of Chrome traces
         raw = {"traceEvents": raw}
     if not isinstance(raw, dict) or not isinstance(raw.get("traceEvents"), list):
-        raise ConfigError(f"{path} is no Chrome trace of torch.profiler: it has no traceEvents")
+        raise ConfigError(f"cannot read {path} as a Chrome trace of torch.profiler: it has no traceEvents")
     return raw
 
 

@@ -1,7 +1,5 @@
 """Tensors that every scheme sends uncompressed: of a few kinds that are small and suffer most."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 

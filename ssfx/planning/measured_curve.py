@@ -1,7 +1,5 @@
 """Curves through measured sizes: straight lines in logarithms between them, and an end to what they are taken for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil, exp, log, log2
 

@@ -4,8 +4,6 @@ Groups are those that torch's users wrap: every block of a stack, and the root w
 the names of the tensors, as a block's name ends in its number.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What ranks must have in common, compared once: the error names the first thing that differs, and on which ranks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -43,7 +41,7 @@ def gather_facts(comm: Comm, facts: Facts) -> list[dict[str, str]]:
 
 
 def difference(everyone: Sequence[Facts]) -> str:
-    """Return the first thing that is not the same on all ranks, with the value on rank 0 and the others' beside it."""
+    """Return the first fact that differs between ranks, with rank 0's value and the others'."""
     names = list(dict.fromkeys(name for facts in everyone for name in facts))
     for name in names:
         values = [facts.get(name, "missing") for facts in everyone]

@@ -14,22 +14,16 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from ssfx.collectives.comm import Comm
 from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
 from ssfx.core.plugins import declared, provided
 from ssfx.planning.costs import Costs
+from ssfx.planning.exempt import AUTO, kinds_of, most_important
 from ssfx.planning.profile import Profile
-from ssfx.runtime.checks import (
-    check_arguments,
-    check_group,
-    check_held,
-    check_kinds,
-    check_module,
-    unwrapped,
-)
-from ssfx.runtime.exempt import exempt_names
+from ssfx.runtime.checks import check_arguments, check_group, check_held, check_kinds, check_module, unwrapped
 from ssfx.runtime.lifetime import check_free
 from ssfx.runtime.online import parameter_names
 from ssfx.runtime.setup import memory_of, model_device, notice_voting_zeros, scheme_options
@@ -38,6 +32,7 @@ from ssfx.schemes import schemes
 
 if TYPE_CHECKING:
     from ssfx.sharded.sync import ShardedSync
+
 
 EXTENSIONS = "ssfx.attach"
 """Entry points by the name of a class that has wrapped a model: what attaches to such a model instead."""
@@ -145,3 +140,28 @@ def attach_whole(
         "this takes whole models, and fully_shard has wrapped this one; call ssfx.attach in a training loop of your "
         "own, or ssfx.runtime.integrations.hf.prepare in one of accelerate"
     )
+
+
+def exempt_names(model: nn.Module, kinds: str | Sequence[str]) -> frozenset[str]:
+    """Return the parameters of `kinds`, frozen ones too: "vectors" of at most one dimension, "embeddings", "norms".
+
+    `kinds` is a sequence, or a text with commas. A norm is a module whose class has Norm in its name, the "heads" are
+    the weight of the last nn.Linear. "auto": of all these what `most_important` returns. ConfigError for another kind.
+    """
+    asked = kinds_of(kinds)
+    named = {name.replace("_orig_mod.", ""): p for name, p in model.named_parameters()}
+    if "auto" in asked:
+        numel = {name: p.numel() for name, p in named.items()}
+        chosen = most_important([exempt_names(model, [kind]) for kind in AUTO], numel)
+        return chosen | exempt_names(model, [kind for kind in asked if kind != "auto"])
+    taken: set[int] = set()
+    for module in model.modules():
+        norm = any("Norm" in kind.__name__ for kind in type(module).__mro__)
+        table = isinstance(module, (nn.Embedding, nn.EmbeddingBag))
+        if (norm and "norms" in asked) or (table and "embeddings" in asked):
+            taken |= {id(p) for p in module.parameters(recurse=False)}
+    if "vectors" in asked:
+        taken |= {id(p) for p in model.parameters() if p.ndim <= 1}
+    if "heads" in asked:
+        taken |= {id(one.weight) for one in [one for one in model.modules() if isinstance(one, nn.Linear)][-1:]}
+    return frozenset(name for name, p in named.items() if id(p) in taken)

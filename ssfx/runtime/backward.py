@@ -1,7 +1,5 @@
 """Which backward pass a hook runs in: autograd graphs nest when checkpointing is reentrant, and may be given up."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from types import FrameType

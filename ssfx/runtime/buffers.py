@@ -4,8 +4,6 @@ torch DDP sends all buffers before a forward pass. Here those that may have chan
 rank takes part, so that a rank may skip a batch or evaluate alone. What the next forward pass reads is the same.
 """
 
-from __future__ import annotations
-
 import torch
 
 from ssfx.collectives.comm import Comm

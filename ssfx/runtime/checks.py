@@ -1,6 +1,4 @@
-"""What would make an exchange wrong without an error of its own: models, optimizers, arguments, no process group."""
-
-from __future__ import annotations
+"""Refuse models, optimizers and arguments with which an exchange would silently be wrong."""
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

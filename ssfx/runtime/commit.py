@@ -7,8 +7,6 @@ weights: their version counts, or a few of their values, which are copied after 
 gradient is no use of it: so the first pass of sharpness-aware minimisation climbs before the pass that counts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -116,9 +114,9 @@ class Commit:
             self.discarded += 1
             if self.discarded == 1 and self._speaks:
                 _log.warning(
-                    "averaged gradients were not used: they are gone, and the weights did not move; what was kept back "
-                    "of them goes, too. A backward pass whose gradients are not used needs no exchange inside "
-                    "sync.no_sync()"
+                    "averaged gradients were not used: they are gone, and the weights did not move; their residuals "
+                    "are discarded. Put a backward pass whose gradients are not used inside sync.no_sync(), which "
+                    "saves its exchange"
                 )
 
     def look_at_weights(self) -> None:

@@ -62,7 +62,7 @@ class Exchange:
     """Executes a plan step by step; `install` may change the plan between steps and keeps the memory."""
 
     _under_way: ClassVar[WeakValueDictionary[Any, Exchange]] = WeakValueDictionary()
-    """The exchange that has begun and not ended, by process group."""
+    """The exchange in progress on each process group."""
 
     def __init__(self, comm: Comm, members: Members, memory: Memory | None, store: Store, tracer: Tracer) -> None:
         self.comm = comm

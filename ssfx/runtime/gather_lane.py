@@ -1,7 +1,5 @@
 """The lane of payloads that do not add up: every rank gets all messages and decodes them one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 import torch

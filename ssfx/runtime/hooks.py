@@ -4,8 +4,6 @@
 method there would take the exchange with it, threads and process group included.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -28,7 +26,7 @@ class Uncopied:
         self._call, self._instead, self._keeps = call, instead, keeps
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call what is held."""
+        """Call the held function."""
         return self._call(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., Any]:
@@ -44,7 +42,7 @@ def hook(call: Callable[..., Any], keeps: object = None) -> Uncopied:
 
 
 def timing_hook(call: Callable[..., Any]) -> Uncopied:
-    """Return `call` as such a hook that reads the clock, which torch.compile does not look into."""
+    """Return `call` as a hook that reads the clock; torch.compile does not trace it."""
     reason = "ssfx times forward passes here; compile the model before ssfx.attach if it must be one graph"
     return Uncopied(torch.compiler.disable(call, reason=reason), nothing)
 

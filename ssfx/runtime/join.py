@@ -104,8 +104,8 @@ class _Joined(JoinHook):
 
 def _step_all(
     optimizers: Sequence[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None, device: torch.device
-) -> None:  # fmt: skip
-    """Step every optimizer with what is in `.grad`, through the GradScaler if there is one."""
+) -> None:
+    """Step every optimizer, through the GradScaler if there is one."""
     for optimizer in optimizers:
         if scaler is None:
             optimizer.step()

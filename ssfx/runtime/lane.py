@@ -1,10 +1,8 @@
-"""One lane at run time: its flat buffers, from gradients that arrive to averaged gradients that leave.
+"""One message at run time: its flat buffers, from arriving gradients to averages.
 
 The kinds are in files of their own: `sum_lane`, also of gradients as they are, `gather_lane` and `reduce_lane`;
 `make_lane` chooses. None calls torch.distributed: they hand their message to a Collective.
 """
-
-from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -62,7 +60,7 @@ class Carried:
         self._sent = {name for name in self._kept if name in going_on}
 
     def of(self, name: str) -> torch.Tensor | None:
-        """Return what is sent with a tensor in this step, None if nothing is."""
+        """Return the residual that is added to a tensor in this step; None if there is none."""
         return None if name in self._sent else self._kept.get(name)
 
     def commit(self, names: Collection[str]) -> None:
@@ -90,7 +88,7 @@ class LaneExecutor(ABC):
         self.cut_values = 0
         """Values of this rank so far that were beyond what 16 bits hold."""
         self.resting: set[str] = set()
-        """Frozen tensors of this step: they count as zeros, and what is kept of them is neither sent nor changed."""
+        """Frozen tensors of this step: they count as zeros, and their residuals are neither sent nor changed."""
 
     def begin(self, key: StepKey, going_on: Collection[str] = ()) -> None:
         """Reset for a new step: all tensors are missing; for `going_on` see `LaneState.begin`."""

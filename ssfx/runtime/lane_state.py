@@ -99,7 +99,7 @@ class LaneState:
             self.lane_new["step"] += 1
 
     def rest(self, segment: int, lo: int, hi: int) -> None:
-        """Elements lo .. hi - 1 take part in this step as zeros; what is kept of them is in the committed side only."""
+        """Elements lo .. hi - 1 take part in this step as zeros; their residuals stay in the committed side only."""
         staged = self._host.get(segment)
         start, state = (self._parts[segment].lo, staged.new) if staged else (0, self.new)
         for buffer in state.values():
@@ -140,7 +140,7 @@ class LaneState:
             there.copy_(torch.where(where.to(there.device), old[buffer][lo - start : hi - start], there))
 
     def squares(self, buffer: str) -> float:
-        """Return the squared norm of what this step left in `buffer`, committed or not; 0 without such a memory."""
+        """Return the squared norm of `buffer` after this step, committed or not; 0 if the memory has no such buffer."""
         if not self._memory.stateful or buffer not in self.new:
             return 0.0
         hosted = [state.new[buffer] for state in self._host.values()]

@@ -1,7 +1,5 @@
 """Which kind of lane carries a lane of the plan: dense, sum, gather or reduce."""
 
-from __future__ import annotations
-
 import torch
 
 from ssfx.collectives import Reducer, collectives

@@ -8,8 +8,6 @@ exchange is then repeated by what they agreed on. Steps without news cost nothin
 before each of the next exchanges, so that weights which are frozen in turns cost one small message.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,7 +41,7 @@ class Agreed:
 
 
 class Members:
-    """What this rank trains of a model, beside what all ranks agreed on; `params` are all weights that may be trained.
+    """What this rank trains of a model, and what all ranks agreed on; `params` are all weights that may be trained.
 
     `exchanged` are those in the plan, in the model's order, and `resting` those of them that are frozen on all ranks.
     """

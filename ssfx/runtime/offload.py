@@ -3,8 +3,6 @@
 Source: SSFusion section IV-C; SSFusion, section IV-C. The memory of an offloaded segment lives on the host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Source: SSFusion, section IV-B (online profiling in the first iterations); D-43.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ The sizes cover what a plan of this model can ask for; every rank measures, the 
 for compression. Source: SSFusion, section IV-B, D-43.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -114,9 +112,7 @@ _PHASES = ("all_to_all", "broadcast", "send")
 """What exchanges that add up on the way consist of, beside sums and gathers."""
 
 
-def _exchanges(
-    comm: Comm, top: int, phases: bool = True
-) -> tuple[dict[str, Curve], float, dict[str, float]]:  # fmt: skip
+def _exchanges(comm: Comm, top: int, phases: bool = True) -> tuple[dict[str, Curve], float, dict[str, float]]:
     """Return of the basic collectives up to messages of `top` elements: seconds, those of issuing one, and occupancy.
 
     Without `phases` only those of sums and gathers.

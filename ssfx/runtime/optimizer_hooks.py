@@ -1,4 +1,4 @@
-"""Which optimizers step what is exchanged, and whether they move parameters that are not exchanged.
+"""Which optimizers step exchanged weights, and whether they move parameters that are not exchanged.
 
 A parameter of the loss (ArcFace, a learned temperature) that the optimizer holds and no attached model has would drift
 apart between ranks. And an optimizer that is made after `attach` holds the model's parameters without its hooks.

@@ -1,9 +1,7 @@
 """What lanes of compressed segments share: gradients go into one message and the memory, in as few calls as possible.
 
-The message holds counts, indices, values and codes of all segments, and dense tensors beside them.
+The message holds counts, indices, values and codes of all segments, and dense tensors.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ class _Group:
 
 
 class PackedLane(LaneExecutor):
-    """Compressed segments, and dense ones beside them, in one message; a kind adds how messages are exchanged.
+    """Compressed and dense segments in one message; each kind adds how messages are exchanged.
 
     `state` keeps the memory twice, before and after the step under way: a step that no optimizer takes is undone.
     """

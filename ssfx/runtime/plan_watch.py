@@ -1,10 +1,8 @@
-"""Watching a plan: whether steps take as long as they did and keep back no more than allowed, agreed on by all ranks.
+"""Watch a plan: do steps take as long as before, are residuals within their budget? All ranks decide alike.
 
 After every window of steps the ranks compare the mean of their median times with what a step took when the plan was
 chosen, and the error of one step with its budget. Both are sums over ranks, so that all decide alike.
 """
-
-from __future__ import annotations
 
 import logging
 import math
@@ -51,9 +49,7 @@ class PlanWatch:
     then on are gentler. `limits_of` returns the limits that options set.
     """
 
-    def __init__(
-        self, comm: Comm, limits_of: Callable[[dict[str, Any]], PlanLimits], given: dict[str, Any]
-    ) -> None:  # fmt: skip
+    def __init__(self, comm: Comm, limits_of: Callable[[dict[str, Any]], PlanLimits], given: dict[str, Any]) -> None:
         self._comm, self._limits_of = comm, limits_of
         self.given = given
         """The options to plan with: those given, gentler where a budget was exceeded."""
@@ -120,7 +116,7 @@ class PlanWatch:
 
 
 class KeptBack:
-    """Measures one step in `every`: gradients with what was kept before, and what is kept after. Of this rank alone.
+    """Measures in one step of `every`, on this rank, the gradients plus residuals before it and the residuals after it.
 
     `buffer`: the name of the memory's residual. `kept_squares` returns the squared norm of what the last step
     left in it. `share` is the residual's share in the last measured step, None before one was measured, and
@@ -132,7 +128,7 @@ class KeptBack:
         self._steps = 0
         self._whole = 0.0
         self.squares = (0.0, 0.0)
-        """The squared norms of what was kept and of what there was, in the step that was measured last."""
+        """Squared norms of the residuals, and of gradients plus earlier residuals, in the last measured step."""
 
     @property
     def due(self) -> bool:
@@ -141,7 +137,7 @@ class KeptBack:
 
     @property
     def share(self) -> float | None:
-        """The residual's norm over that of what there was to send."""
+        """The residual's norm over that of gradient plus earlier residual."""
         kept, whole = self.squares
         return (kept / whole) ** 0.5 if whole else None
 
@@ -150,7 +146,7 @@ class KeptBack:
         self._steps, self._whole = 0, 0.0
 
     def gradient(self, name: str, grad: torch.Tensor | None) -> None:
-        """Take note of a gradient that is about to be exchanged, and of what is kept of earlier ones."""
+        """Record a gradient that is about to be exchanged, with its residual."""
         if grad is None:
             return
         kept = self._store.get(name, self._buffer)

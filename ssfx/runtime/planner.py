@@ -3,8 +3,6 @@
 Schemes that plan at once need none of it but the observed order of gradients. Source: SSFusion, section IV-B (D-43).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -178,7 +176,7 @@ class Planner:
     def _plan_with(self, given: dict[str, Any], timed: int = 0) -> list[Plan]:
         """Put the plan into use that all ranks agree on; return it and, to time so many steps, those to try beside it.
 
-        There is nothing to try in what is left of a run that is too short for it; the plan's notes say so.
+        Nothing is tried where the rest of the run is too short; the plan's notes say so.
         """
         plans = self._agreed(given, timed)
         self._install(plans[0], for_a_while=len(plans) > 1)

@@ -1,7 +1,5 @@
 """The lane of a reducer: one vector in, the sum of what survived out, the rest left in the memory."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 import torch

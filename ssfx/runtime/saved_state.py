@@ -1,7 +1,5 @@
 """What a saved state of an exchange holds, field by field: a file that a user kept may be damaged, or another's."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields

@@ -1,7 +1,5 @@
 """What a lane's latest message really holds: elements, density of each segment, tensors that were left out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """What is checked and settled before the first step: options, the model on every rank, the memory's demands."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A step that is undone on every rank, because a number that was exchanged is not finite; and why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """What one step's exchange did, and a stopwatch that works on CPU and CUDA streams."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,10 +61,9 @@ class _Read(NamedTuple):
 class StepStats:
     """The latest exchange. Densities are read from the message buffers, so ask before the next backward.
 
-    `observed`: the step was one of those that a scheme observes before it plans, or trains with plans to choose from;
-    `plan_s`: seconds at its end in which
-    costs were measured and the plan was made, agreed on and installed. `kept_back`: what error feedback kept back over
-    what there was to send on this rank, by norm; None in steps in which it is not measured.
+    `observed`: a scheme observes this step before it plans, or tries a candidate plan in it. `plan_s`: seconds at its
+    end for measuring costs, planning, agreeing and installing. `kept_back`: on this rank the residual's norm over that
+    of gradient plus earlier residual; None in steps in which it is not measured.
     """
 
     step: int

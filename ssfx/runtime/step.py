@@ -1,6 +1,4 @@
-"""One step of a model that is exchanged: gradients as they arrive, the end of backward, the optimizers' steps."""
-
-from __future__ import annotations
+"""One training step of an attached model: gradients arrive, backward ends, optimizers step."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -160,7 +158,7 @@ class Exchanging(Uneven):
             self._exchanged = False  # a step without another backward pass has to exchange what was added here
 
     def synchronize(self) -> None:
-        """Exchange what is in `.grad` now; needed only if no backward pass outside `no_sync` did it."""
+        """Exchange `.grad` now; needed only if no backward pass outside `no_sync` did it."""
         if self.comm.world_size == 1:
             return
         if self._begin():
@@ -168,7 +166,7 @@ class Exchanging(Uneven):
 
     @property
     def optimizers(self) -> Optimizers:
-        """The optimizers that step what is exchanged, in the order in which they were made known."""
+        """The optimizers that step exchanged weights, in the order in which they were made known."""
         return self._optimizer_hooks.known
 
     def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:

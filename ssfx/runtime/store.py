@@ -1,7 +1,5 @@
 """The memory of all parameters, by name: it survives re-planning, checkpoints and rollbacks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable
 

@@ -1,7 +1,5 @@
 """Lanes that are sums: of gradients as they are, in place, and of payloads that add up, decoded once."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 import torch
@@ -77,7 +75,7 @@ class DenseLane(LaneExecutor):
 
 
 class SumLane(PackedLane):
-    """Segments of one additive compressor; nothing dense is beside them."""
+    """Segments of one additive compressor, without dense ones."""
 
     def __init__(
         self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,

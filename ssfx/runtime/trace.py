@@ -1,7 +1,5 @@
 """Chrome/Perfetto traces of what the runtime did, in the stage names that the simulator uses too."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ are in memory once, and rank 0's optimizer moves them for all, so that models of
 stays apart: gradients, residuals, compressors, buffers such as running statistics, random numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +15,7 @@ from ssfx.collectives.local_comm import LocalComm, World
 from ssfx.core.errors import ConfigError
 
 
-def virtual_ranks(
-    train: Callable[[int, Comm], Any], ranks: int, *, device: torch.device | str = "cpu"
-) -> list[Any]:  # fmt: skip
+def virtual_ranks(train: Callable[[int, Comm], Any], ranks: int, *, device: torch.device | str = "cpu") -> list[Any]:
     """Call train(rank, comm) for each of so many virtual ranks of this process; return what they return, by rank.
 
     `train` builds its model and calls `ssfx.attach(model, optimizer, comm=comm, ...)`. Ranks take turns, so nothing

@@ -1,7 +1,5 @@
 """ACP-SGD: PowerSGD's two factors in turns, in buffers that overlap with backward."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.compressors import build

@@ -1,7 +1,5 @@
 """auto: for every bucket the exchange that is best there, of all that a quality, density or error budget allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product

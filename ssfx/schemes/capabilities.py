@@ -1,7 +1,5 @@
 """The capability table of schemes: what `ssfx list schemes` and the README show, from the components' declarations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.collectives import Reducer, collectives
@@ -30,9 +28,7 @@ class Capability:
     summary: str
 
 
-HEADER = (
-    "scheme", "fusion unit", "compressors", "collectives", "exchange", "offload", "state", "planned", "summary",
-)  # fmt: skip
+HEADER = ("scheme", "fusion unit", "compressors", "collectives", "exchange", "offload", "state", "planned", "summary")
 
 
 def capabilities() -> list[Capability]:

@@ -4,8 +4,6 @@ The planner is a reconstruction: the authors' FindOptFusion is not public, and t
 counts (scheme equal_count). Source: D-49; Cupcake, MLSys 2023.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,8 +14,7 @@ from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import sparse_carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions, group_curves, joint_buckets, with_prediction
-from ssfx.schemes.search.exact_group_counts import best_by_count
-from ssfx.schemes.search.exact_groups import TICK_S, best_fusion
+from ssfx.schemes.search.exact_groups import TICK_S, best_by_count, best_fusion
 
 
 @dataclass(frozen=True, kw_only=True)

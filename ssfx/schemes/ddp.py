@@ -1,7 +1,5 @@
 """DDP: dense all-reduces of neighbouring tensors packed up to a byte cap, as PyTorch does."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from ssfx.planning.costs import Costs

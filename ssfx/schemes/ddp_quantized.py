@@ -1,7 +1,5 @@
 """DDP in few bits: DDP's buckets in sums that stay quantised, or in 16 bits, on their way."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.collectives.hierarchical import node_size

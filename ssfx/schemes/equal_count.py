@@ -4,8 +4,6 @@ Two published baselines are of this kind: what the public code of MergeComp and 
 what the SSFusion authors ran as OMGS. Source: D-47 to D-49.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Fused: one message, in which a chosen share of the tensors is compressed jointly."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """make_plan: the one way from a scheme's name to a Plan, with every declared capability checked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ssfx.collectives import Reducer, collectives

@@ -3,8 +3,6 @@
 Source: D-47. The searches are in `mergecomp_search` (by prediction) and `measured_search`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal

@@ -1,7 +1,5 @@
 """Schemes that are one call: a row each for joint vectors by a collective, and the plain dense ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 The options of each scheme state it in their method `online`; nothing outside this package reads them by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

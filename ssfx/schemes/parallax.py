@@ -1,7 +1,5 @@
 """Parallax: embedding tables travel by the rows that a batch touched, everything else as in DDP."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 

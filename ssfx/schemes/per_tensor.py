@@ -1,7 +1,5 @@
 """Per-tensor compression: every tensor is compressed on its own, and the payloads of neighbours share a message."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """PowerSGD: low-rank factors of all matrices, in one message after backward or bucket by bucket during it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ The runtime on models of `fully_shard` and the simulator plan here alike. A buck
 shards; sums over shards are one message of a group to every rank, however the scheme divides it into messages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -71,14 +69,12 @@ def _by_costs(scheme: str, group: Specs, costs: Costs, given: dict[str, Any], kn
     alike = tuple((spec.shape, spec.dtype) for spec in group)
     if alike not in known:
         plan = make_plan(scheme, profile_of(group), costs, given)
-        known[alike] = _with_lanes(
-            plan, lambda segment: replace(segment, placement="device"), plan.tensors
-        )  # fmt: skip
+        known[alike] = _with_lanes(plan, lambda segment: replace(segment, placement="device"), plan.tensors)
     plan = known[alike]
     names = {old.name: new.name for old, new in zip(plan.tensors, group, strict=True)}
     return _with_lanes(
         plan, lambda segment: replace(segment, tensors=tuple(names[name] for name in segment.tensors)), group
-    )  # fmt: skip
+    )
 
 
 def _with_lanes(plan: Plan, change: Callable[[Segment], Segment], tensors: Specs) -> Plan:

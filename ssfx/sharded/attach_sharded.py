@@ -1,7 +1,5 @@
 """What `ssfx.attach` does with a model that `fully_shard` has wrapped: it checks what cannot work, then hooks in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any

@@ -1,7 +1,5 @@
 """One group's exchange: sums over shards by a `ShardLeg`, sums over replicas by the lanes of a plan, or one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 
 import torch

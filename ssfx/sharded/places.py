@@ -1,7 +1,5 @@
 """Where shards lie in the flat buffers that torch gathers and reduces: one after the other, with their padding."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

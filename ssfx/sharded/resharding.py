@@ -4,8 +4,6 @@ What ranks keep of a parameter is one tensor of its shape, sharded as the parame
 not applied yet. A rank that loads it keeps so much that averages to the same for any numbers of ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """ShardedSync: the exchange that `attach` puts on a model of `fully_shard`: hooks, bytes, state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial

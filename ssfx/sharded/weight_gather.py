@@ -6,8 +6,6 @@ every rank had to keep the last whole weights, which sharding is to save.
 Source: QSDP (Markov et al. 2023) and the weights of ZeRO++ (Wang et al. 2023).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """simulate(): one step of a plan in virtual time, and what can be read off it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Chrome/Perfetto traces of simulated steps, in the tracks, names and categories of the runtime's own traces."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Why one simulated step takes longer than another: their critical paths, stage by stage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.simulator.pricing.task import STAGES, Stage

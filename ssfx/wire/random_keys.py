@@ -3,8 +3,6 @@
 Source: D-8.
 """
 
-from __future__ import annotations
-
 _MASK = (1 << 64) - 1
 
 

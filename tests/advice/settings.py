@@ -1,7 +1,5 @@
 """A small model on small clusters of one link, for the tests of advice."""
 
-from __future__ import annotations
-
 from ssfx.advice import Setting
 from ssfx.core.origin import Origin
 from ssfx.perf_model.cluster import Cluster, Link

@@ -1,7 +1,5 @@
 """Slow links: one line names what others do there, and that it is neither run nor priced here."""
 
-from __future__ import annotations
-
 import pytest
 
 from ssfx.advice.local_updates import local_updates

@@ -1,7 +1,5 @@
 """Advice on sharded models: torch's own sharding is the baseline, and nothing is claimed that nobody checked."""
 
-from __future__ import annotations
-
 from ssfx.advice import advise
 from ssfx.advice.answer import answer_of
 from ssfx.advice.screen import NEVER_SHARDED

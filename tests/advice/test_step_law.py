@@ -1,7 +1,5 @@
 """Extra steps over dense training by the length of training: a delay and a factor, told apart from curves."""
 
-from __future__ import annotations
-
 import pytest
 from results.test_store import make_row
 from workloads.fakes import make_case

@@ -1,7 +1,5 @@
 """Steps to a target times the iteration time, with intervals over seeds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

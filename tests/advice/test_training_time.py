@@ -1,7 +1,5 @@
 """advise target=quality: steps by the law of recorded runs, over the training that was asked about, times a step."""
 
-from __future__ import annotations
-
 import json
 from math import inf
 

@@ -1,7 +1,5 @@
 """Programs of benchmarks/ as modules: that folder is no package."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

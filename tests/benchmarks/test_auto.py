@@ -1,7 +1,5 @@
 """A sample of the points of benchmarks/auto.py: auto is behind no scheme of its budget, and well ahead of SSFusion."""
 
-from __future__ import annotations
-
 from statistics import median
 from types import ModuleType
 

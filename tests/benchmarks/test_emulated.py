@@ -1,7 +1,5 @@
 """The benchmark of emulated networks: who is called the best, what is refused, and a run on loopback."""
 
-from __future__ import annotations
-
 import json
 import sys
 from statistics import median

@@ -1,7 +1,5 @@
 """benchmarks/sharded_steps.py predicts steps from parts: on given parts the prediction is known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

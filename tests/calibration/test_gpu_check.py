@@ -1,13 +1,11 @@
 """The first hour on a GPU, on the CPU: every part works, says what is wrong, and its times serve simulations."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
-from calibration import work_gpu as work
 
 from ssfx.cli import main
 from ssfx.collectives.torch_comm import TorchComm
@@ -16,8 +14,9 @@ from ssfx.core import accelerator, machine
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import write_json
+from ssfx.lab.calibration import gpu_parts
 from ssfx.lab.calibration.gpu_check import check_gpus, in_processes, sizes_on_gpu
-from ssfx.lab.calibration.gpu_parts import PARTS, SCHEMES, PartRun, check_kernels
+from ssfx.lab.calibration.gpu_parts import PARTS, SCHEMES, PartRun, Sizes, check_kernels
 from ssfx.lab.workloads import models
 from ssfx.perf_model.gpu_record import GpuRecord, gpu_record, record_path
 from ssfx.perf_model.target import target_at
@@ -42,13 +41,13 @@ def in_this_process(name: str, what: PartRun, kind: str, ranks: int, sizes: Any,
 
 @pytest.mark.parametrize("name", ["streams", "schemes"])
 def test_two_ranks_find_no_fault(pool: Any, name: str) -> None:
-    ranks = pool.run(work.part, 2, name)
+    ranks = pool.run(part, 2, name)
     assert [found["problems"] for found in ranks] == [[], []]
     assert "6 schemes" in ranks[0]["said"]
 
 
 def test_a_last_bit_that_differs_between_replicas_is_told_of_every_scheme(pool: Any) -> None:
-    first, second = pool.run(work.schemes_with_drift, 2)
+    first, second = pool.run(schemes_with_drift, 2)
     assert first["problems"] == []  # rank 0 compares with itself
     assert len(second["problems"]) == 2 * len(SCHEMES) - 1
     assert all("replicas differ by up to" in line for line in second["problems"])
@@ -63,7 +62,7 @@ def test_a_kernel_that_is_wrong_is_told_and_the_others_are_compared(monkeypatch:
             batch.payload.values[0] += 1
 
     monkeypatch.setattr(cpu, "select", wrong)
-    found = check_kernels(TorchComm(), work.SMALL)
+    found = check_kernels(TorchComm(), SMALL)
     assert len(found.problems) == 3
     assert found.problems[0].startswith("topk(value_dtype=float16) with memory none: RunError: values differ at 1 of ")
 
@@ -75,7 +74,7 @@ def test_every_part_becomes_the_record_and_what_failed_leaves_the_others(tmp_pat
         return in_this_process(name, *arguments)
 
     told: list[Any] = []
-    record = check_gpus("cpu", 2, work.SMALL, told.append, run)
+    record = check_gpus("cpu", 2, SMALL, told.append, run)
     assert [part.name for part in told] == list(PARTS)
     assert record.failed == ("streams",)
     assert told[1].problems == ("measuring rank 1 failed: it was killed by signal 11",)
@@ -88,13 +87,13 @@ def test_every_part_becomes_the_record_and_what_failed_leaves_the_others(tmp_pat
 
 
 def test_parts_end_with_their_time_and_one_gpu_exchanges_nothing() -> None:
-    record = check_gpus("cpu", 1, work.SMALL, lambda _: None, in_this_process, limit_s=0)
+    record = check_gpus("cpu", 1, SMALL, lambda _: None, in_this_process, limit_s=0)
     assert record.failed == tuple(name for name in PARTS if name != "exchanges")
     assert record.parts[0].problems == ("not begun, as the 0 s of all parts were over",)
 
 
 def test_a_part_runs_in_processes_of_its_own() -> None:
-    found = in_processes("exchanges", PARTS["exchanges"], "cpu", 2, work.SMALL, 300)
+    found = in_processes("exchanges", PARTS["exchanges"], "cpu", 2, SMALL, 300)
     assert found["problems"] == []
     assert [table["ranks"] for table in found["data"]["tables"]] == [2, 2, 2]
 
@@ -104,7 +103,7 @@ def test_simulations_of_gpus_here_use_what_was_measured(monkeypatch: pytest.Monk
     asked = (ClusterChoice("local"), 2, "cuda", "resnet_tiny", 2, "sgd")
     with pytest.raises(ConfigError, match="run ssfx doctor --gpu"):
         target_at(*asked)
-    record = check_gpus("cpu", 2, work.SMALL, lambda _: None, in_this_process)
+    record = check_gpus("cpu", 2, SMALL, lambda _: None, in_this_process)
     raw = record.to_json().replace('"sheet":"cpu"', '"sheet":"h100"')
     record_path().parent.mkdir()
     write_json(record_path(), raw)
@@ -153,3 +152,28 @@ def test_the_command_writes_one_file_and_fails_with_its_parts(
     record = gpu_record()
     assert record is not None
     assert record.failed == broken
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+SMALL = Sizes(
+    segments=(5000, 40, 1), widths=(16, 40, 8), compressors=("topk", "signsgd"), max_numel=2**10,
+    models=("resnet_tiny",), precisions=("fp32", "bf16"), batch_size=2, iterations=2, mib=1,
+)  # fmt: skip
+
+
+def part(group: Any, rank: int, world: int, name: str) -> dict[str, Any]:
+    return asdict(PARTS[name].do(TorchComm(group), SMALL))
+
+
+def schemes_with_drift(group: Any, rank: int, world: int) -> dict[str, Any]:
+    """Compare schemes of which rank 1 ends with another last bit."""
+    trained = gpu_parts._trained
+
+    def drifting(*arguments: Any) -> torch.Tensor:
+        weights = trained(*arguments)
+        return weights.nextafter(weights + 1) if rank == 1 else weights
+
+    with patch.object(gpu_parts, "_trained", drifting):
+        return asdict(PARTS["schemes"].do(TorchComm(group), SMALL))

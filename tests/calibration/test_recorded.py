@@ -167,9 +167,7 @@ def test_what_comes_with_the_package_says_so_and_all_say_of_which_machine(result
 
 
 def profile(batch_size, optimizer="", seconds=1.0, model="gpt2_tiny"):
-    return Profile(
-        model, (TensorSpec("t", (4,)),), (0.5,), seconds, ORIGIN, batch_size, "cpu", 2, optimizer=optimizer
-    )  # fmt: skip
+    return Profile(model, (TensorSpec("t", (4,)),), (0.5,), seconds, ORIGIN, batch_size, "cpu", 2, optimizer=optimizer)
 
 
 def keep(folder, found, name=""):

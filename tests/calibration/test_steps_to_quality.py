@@ -1,7 +1,5 @@
 """How many more steps than dense training: from made curves, with ranges over seeds, and in what users read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -17,7 +17,7 @@ def test_what_is_asked_for():
         (["cluster=64gpu"], "cluster=64gpu is not here"),
         (["cluster=locl"], "local"),
         (["clusster=local"], "did you mean 'cluster'"),
-        (["density=0.1"], "density changes nothing of what is measured"),
+        (["density=0.1"], "density has no effect on this measurement"),
         (["cluster=local", "cluster=local"], "given twice"),
         (["world_size=two"], "whole number"),
         (["world_size=1"], "world_size=2"),

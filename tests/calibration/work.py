@@ -1,7 +1,5 @@
 """What ranks of the pool do: the measuring functions at their smallest."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from typing import Any

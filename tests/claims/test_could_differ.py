@@ -1,7 +1,5 @@
 """Every verdict that counts as tested could have come out otherwise: none is written down, and rows move all others."""
 
-from __future__ import annotations
-
 import ast
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A number of ours against a stated one, and which of several verdicts counts."""
 
-from __future__ import annotations
-
 import pytest
 
 from experiments.common.claims.verdicts import Verdict, compared, headline

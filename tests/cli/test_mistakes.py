@@ -70,7 +70,7 @@ MISTAKES = {
     "density=": "density has no value",
     "optimizer=adamw precision=bf16": "several words in one pair of quotes",
     "scheme=ddp": "compare some with ssfx simulate",
-}  # fmt: skip
+}
 OTHERS = {
     "advise": "ssfx advise model=bert_large cluster=64gpu",
     "advise model=mine.py cluster=64gpu": "mine.py:FUNCTION",

@@ -1,7 +1,5 @@
 """What a run ends with: schemes beside dense DDP, how sure the difference is, and whether the machine was busy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

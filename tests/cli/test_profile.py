@@ -89,12 +89,10 @@ def test_the_faster_of_two_profiles_of_a_machine_can_be_kept(recorded, tmp_path,
 
 
 def test_a_model_is_measured_as_in_the_workload_that_trains_it():
-    assert resolve_profile(["model=gpt2_tiny"]) == Measurement(
-        "gpt2_tiny", "stdlib_text", 8, "adamw", "cpu", 1
-    )  # fmt: skip
+    assert resolve_profile(["model=gpt2_tiny"]) == Measurement("gpt2_tiny", "stdlib_text", 8, "adamw", "cpu", 1)
     assert resolve_profile(["workload=text_lstm", "ranks=3"]) == Measurement(
         "lstm_tiny", "stdlib_text", 16, "sgd", "cpu", 3
-    )  # fmt: skip
+    )
     chosen = resolve_profile(["model=gpt2_tiny", "dataset=stdlib_text", "dataset.seq_len=32", "optimizer=adam"])
     assert (chosen.dataset, chosen.optimizer) == ("stdlib_text(seq_len=32)", "adam")
 

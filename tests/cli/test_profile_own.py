@@ -87,9 +87,7 @@ def test_functions_that_cannot_be_measured_are_refused_in_a_line(capsys):
     assert "the model fails on its batch" in refusal(capsys, "profile", "mine.py:wrong")
     assert "unknown function" in refusal(capsys, "profile", "mine.py:nothing")
     assert "unknown device" in refusal(capsys, "profile", "mine.py:build_model", "--on", "a10000")
-    assert "scheme changes nothing of what is measured" in refusal(
-        capsys, "profile", "mine.py:build_model", "scheme=ddp"
-    )
+    assert "scheme has no effect on this measurement" in refusal(capsys, "profile", "mine.py:build_model", "scheme=ddp")
     assert "unknown key 'colour'" in refusal(capsys, "profile", "mine.py:build_model", "colour=red")
 
 
@@ -162,7 +160,7 @@ def test_a_trace_stands_for_a_profile_so_that_a_log_and_a_trace_are_an_answer_in
         assert "on mine.yaml: 4 ranks" in out
         assert "ANSWER" in out
         assert "activations unknown" in out
-    assert "is no Chrome trace" in refusal(capsys, "advise", f"profile={cut('trace.json.gz')}", "cluster=mine.yaml")
+    assert "as a Chrome trace" in refusal(capsys, "advise", f"profile={cut('trace.json.gz')}", "cluster=mine.yaml")
 
 
 def test_a_gzip_that_unpacks_to_more_than_any_trace_is_refused_before_memory_is_full(capsys, monkeypatch):
@@ -205,9 +203,9 @@ def test_damaged_traces_are_refused_in_a_line(capsys):
 
     assert "cannot be read: No such file" in said()
     Path("trace.json").write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
-    assert "is no Chrome trace" in said()
+    assert "as a Chrome trace" in said()
     Path("trace.json").write_text("[1")
-    assert "is no Chrome trace" in said()
+    assert "as a Chrome trace" in said()
     write()
     assert "has no gradients" in said()
     write(list(iteration(0.0))[-1], *list(iteration(1000.0))[:-1])

@@ -1,7 +1,5 @@
 """Folders that cannot be written to: one line with the folder and a way out, before anything is drawn or measured."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

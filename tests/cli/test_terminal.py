@@ -1,7 +1,5 @@
 """Tables and sentences fit a terminal, and are whole in a pipe."""
 
-from __future__ import annotations
-
 import pytest
 
 from ssfx.cli import terminal

@@ -1,7 +1,5 @@
 """Whatever stands in a file that a user made, a command gives a result or one line."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """The golden cases of the collectives, by id."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """a2a_ag against the algorithm written out, with all or some ranks adding up, and what it is planned to cost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

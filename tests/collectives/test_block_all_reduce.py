@@ -1,7 +1,5 @@
 """OmniReduce's sums on real groups: exact sums, exact traffic."""
 
-from __future__ import annotations
-
 import math
 import random
 

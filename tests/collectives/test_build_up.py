@@ -1,7 +1,5 @@
 """What all ranks select together: as planned loads describe it, and as real exchanges find it."""
 
-from __future__ import annotations
-
 import pytest
 from collectives import work_reducers
 from hypothesis import given

@@ -1,7 +1,5 @@
 """gTop-k: the golden cases on real processes under both residual rules, and the tree for any number of ranks."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Hierarchical all-reduce: its golden case phase by phase, any number of ranks and nodes, traffic, refusals."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,24 +1,23 @@
 """Virtual ranks: what every primitive leaves equals gloo's in every bit; a rank that fails ends all, in one line."""
 
-from __future__ import annotations
-
 import random
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from collectives import work_local
 from runtime.pool import Pool
 
 from ssfx.collectives.comm import Comm
 from ssfx.collectives.local_comm import World, ring_sum
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError, RunError
 
 
 @pytest.mark.parametrize("world", [2, 3, 4, 5, pytest.param(6, marks=pytest.mark.slow)])
 def test_primitives_equal_gloo_in_every_bit(pool: Pool, world: int) -> None:
-    real, virtual = pool.run(work_local.on_gloo, world), World(world).run(work_local.primitives)
+    real, virtual = pool.run(on_gloo, world), World(world).run(primitives)
     for rank, (one, other) in enumerate(zip(real, virtual, strict=True)):
         assert one.keys() == other.keys()
         for name, value in one.items():
@@ -26,7 +25,7 @@ def test_primitives_equal_gloo_in_every_bit(pool: Pool, world: int) -> None:
 
 
 def test_the_order_of_a_sum_shows() -> None:
-    parts = [work_local.data(rank, 5, 1000, torch.float32) for rank in range(5)]
+    parts = [data(rank, 5, 1000, torch.float32) for rank in range(5)]
     assert not torch.equal(ring_sum(parts), sum(parts[1:], parts[0]))
 
 
@@ -108,3 +107,46 @@ def test_one_line_names_the_rank_and_no_thread_is_left(work, error, says) -> Non
         World(3).run(work)
     assert "\n" not in str(caught.value)
     assert threading.active_count() == before
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64)
+SIZES = (1, 2, 3, 7, 8, 100, 4097, 300_001)
+"""The last is longer than what gloo sends at once."""
+
+
+def on_gloo(group: Any, rank: int, world: int) -> dict[str, torch.Tensor]:
+    return primitives(TorchComm(group))
+
+
+def primitives(comm: Comm) -> dict[str, torch.Tensor]:
+    """Return what each primitive leaves on this rank, and what was counted."""
+    found: dict[str, torch.Tensor] = {}
+    world, rank = comm.world_size, comm.rank
+    for dtype in DTYPES:
+        for numel in SIZES:
+            own = data(rank, world, numel, dtype)
+            name = f"{dtype} {numel}"
+            found[f"sum {name}"] = comm.all_reduce(own.clone()).wait()
+            found[f"part {name}"] = comm.reduce_scatter(own.repeat(world)).wait()
+            if numel > 4097:
+                continue
+            if dtype != torch.bfloat16:  # gloo has no maximum of it
+                found[f"max {name}"] = comm.all_reduce(own.clone(), op="max").wait()
+            found[f"rows {name}"] = comm.all_gather(own).wait()
+            found[f"from last {name}"] = comm.broadcast(own.clone(), world - 1).wait()
+            found[f"to all {name}"] = comm.all_to_all(own.repeat(world, 1) + rank).wait()
+            room = torch.zeros(numel + 3, dtype=dtype)
+            comm.swap({(rank + 1) % world: own}, {(rank - 1) % world: room}).wait()
+            found[f"neighbour {name}"] = room
+    found["counted"] = torch.tensor([comm.calls, comm.contributed_bytes, comm.sent.messages, comm.sent.sent_bytes])
+    return found
+
+
+def data(rank: int, world: int, numel: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return numbers of many magnitudes, whose sum depends on its order."""
+    generator = torch.Generator().manual_seed(1000 * world + rank)
+    numbers = torch.randn(numel, generator=generator, dtype=torch.float64)
+    return (numbers * torch.exp(2 * torch.randn(numel, generator=generator, dtype=torch.float64))).to(dtype)

@@ -1,7 +1,5 @@
 """PowerSGD, ACP-SGD and CLT-k on real groups: the golden cases of the collectives, step by step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

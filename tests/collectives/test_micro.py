@@ -1,7 +1,5 @@
 """MiCRO: the golden cases on real processes, disjoint parts that rotate, and a threshold that follows the count."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

@@ -1,21 +1,23 @@
 """Ok-Topk: the golden cases on real processes, its pure rules, and what thresholds do between evaluations."""
 
-from __future__ import annotations
-
 import math
 import random
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from collectives import golden, work_ok_topk, work_reducers
-from runtime.ranks import Ranks
+from collectives import golden, work_reducers
+from runtime.ranks import Ranks, comm_of
 
-from ssfx.collectives import Load, collectives, ok_topk
+from ssfx.collectives import Load, Reduction, Traffic, collectives, ok_topk
+from ssfx.collectives.comm import Comm
 from ssfx.collectives.magnitudes import among, kth_magnitude, passing
+from ssfx.collectives.ok_topk import Entries, OkTopk, OkTopkOptions
 from ssfx.collectives.pairs import pack, unpack
+from ssfx.collectives.reducer import State
 from ssfx.core.errors import ConfigError
 
 Rows = list[list[float]]
@@ -43,7 +45,7 @@ def test_golden_on_real_processes(ranks: Ranks, name: str, balance: str) -> None
     world, expected = params["P"], case["expected"]["steps"]
     options = {key: params[key] for key in ("tau_prime", "tau", "mode")} | {"balance": balance}
     grads = [step["grad"] for step in expected]
-    reports = ranks.run(work_ok_topk.watch, world, options, grads, params["k"])
+    reports = ranks.run(watch, world, options, grads, params["k"])
     for step, wanted in enumerate(expected):
         bounds: list[int] = wanted["boundaries"]
         region: dict[int, float] = {}
@@ -184,7 +186,7 @@ def test_balancing_moves_what_one_rank_holds(ranks: Ranks) -> None:
     crowded = [[100.0 + i if 20 <= i < 29 else 0.0 for i in range(50)] for _ in range(5)]
     outcomes = []
     for balance in BALANCES:
-        reports = ranks.run(work_ok_topk.watch, 5, {"balance": balance}, [even, crowded], 25)
+        reports = ranks.run(watch, 5, {"balance": balance}, [even, crowded], 25)
         outcomes.append([(report[1].sum, report[1].indices, report[1].residual) for report in reports])
         held = [report[1].balanced for report in reports]
         assert (None in held) == (balance == "never")
@@ -318,3 +320,72 @@ def test_options_reach_the_state(ranks: Ranks) -> None:
     bounds = [[step.state["boundaries"].tolist() for step in report] for report in (often, seldom)]
     assert len({tuple(cut) for cut in bounds[0]}) > 1
     assert len({tuple(cut) for cut in bounds[1]}) == 1
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Seen:
+    """One step on one rank: what was selected, sent for the split, summed, held after balancing, and the outcome."""
+
+    selected: list[int] = field(default_factory=list)
+    split_bytes: int = 0
+    region: dict[int, float] = field(default_factory=dict)
+    balanced: int | None = None
+    sum: list[float] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
+    residual: list[float] = field(default_factory=list)
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class Watched(OkTopk):
+    """Ok-Topk that notes in `seen` what its stages return."""
+
+    def __init__(self, options: OkTopkOptions) -> None:
+        super().__init__(options)
+        self.seen = Seen()
+
+    def select(self, work: Reduction, evaluates: bool) -> torch.Tensor:
+        chosen = super().select(work, evaluates)
+        self.seen.selected = chosen.tolist()
+        return chosen
+
+    def sum_region(self, chosen: torch.Tensor, work: Reduction, comm: Comm) -> tuple[torch.Tensor | None, int, Traffic]:
+        before = comm.sent.sent_bytes
+        region, most, used = super().sum_region(chosen, work, comm)
+        self.seen.split_bytes = comm.sent.sent_bytes - before - 8 * (comm.world_size - 1)
+        if region is not None:
+            first = int(work.state["boundaries"][comm.rank])
+            self.seen.region = {first + i: value for i, value in enumerate(region.tolist()) if value}
+        return region, most, used
+
+    def balance(self, own: Entries, moves: list[list[int]], comm: Comm) -> torch.Tensor:
+        message = super().balance(own, moves, comm)
+        self.seen.balanced = message.numel() // 2
+        return message
+
+
+def watch(
+    group: Any, rank: int, world: int, options: dict[str, Any], grads: list[list[list[float]]], kept: int
+) -> list[Seen]:
+    """Feed grads[step][rank] through Ok-Topk with plain error feedback."""
+    reducer, comm = Watched(OkTopkOptions(**options)), comm_of(group)
+    numel = len(grads[0][0])
+    state: State = reducer.initial_state(numel, world)
+    vector, reports = torch.zeros(numel), []
+    for rows in grads:
+        vector = vector + torch.tensor(rows[rank], dtype=torch.float32)
+        reducer.seen = Seen()
+        before = comm.sent
+        reduced = reducer.reduce(Reduction(vector, kept, state=state), comm)
+        counted = Traffic(comm.sent.messages - before.messages, comm.sent.sent_bytes - before.sent_bytes)
+        assert reduced.traffic == counted
+        assert reduced.indices is not None
+        total = torch.zeros(numel)
+        total[reduced.indices] = reduced.values
+        seen = reducer.seen
+        seen.sum, seen.indices, seen.residual = total.tolist(), reduced.indices.tolist(), vector.tolist()
+        seen.state = {name: value.tolist() for name, value in state.items()}
+        reports.append(seen)
+    return reports

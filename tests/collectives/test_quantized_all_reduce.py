@@ -1,17 +1,19 @@
 """quantized_all_reduce: the sum of all ranks but for two roundings, of which nothing is lost, and what it costs."""
 
-from __future__ import annotations
-
 import random
+from typing import Any
 
 import pytest
 import torch
-from collectives import work_reducers, work_sums
+from collectives import work_reducers
 from runtime import work
 from runtime.pool import Pool
 from runtime.ranks import Ranks
 
-from ssfx.collectives import Load, collectives
+import ssfx
+from ssfx.collectives import Load, Reducer, Reduction, collectives
+from ssfx.collectives.comm import Comm
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
@@ -84,12 +86,12 @@ def test_sixteen_bits_round_an_element_once_a_hop(compressor: str, world: int, s
     """By at most half a unit in the last place of what travels: a gradient (of a node: an average), and the average."""
     spec = f"quantized_all_reduce(ranks_per_node={size})"
     for numel in (1, 1500):
-        ranks = torch.stack([work_sums.gradient(rank, numel) for rank in range(world)])
+        ranks = torch.stack([gradient(rank, numel) for rank in range(world)])
         exact = ranks.double()
         nodes = exact.view(world // size, size, numel).mean(1)
-        averages = work_sums.on_virtual_ranks(world, spec, compressor, numel)
-        first = work_sums.half_unit(nodes, compressor).mean(0)
-        bound = first + work_sums.half_unit(exact.mean(0).abs() + first, compressor)
+        averages = on_virtual_ranks(world, spec, compressor, numel)
+        first = half_unit(nodes, compressor).mean(0)
+        bound = first + half_unit(exact.mean(0).abs() + first, compressor)
         for average in averages:
             assert torch.equal(average, averages[0])
             assert bool(((average.double() - exact.mean(0)).abs() <= bound + 1e-6 * exact.abs().amax(0)).all())
@@ -99,16 +101,16 @@ def test_sixteen_bits_round_an_element_once_a_hop(compressor: str, world: int, s
 def test_sixteen_bits_on_gloo_equal_those_of_virtual_ranks(pool: Pool) -> None:
     for world, size in ((2, 1), (3, 1), (4, 2)):
         spec = f"quantized_all_reduce(ranks_per_node={size})"
-        real = pool.run(work_sums.summed, world, spec, "bf16", 1500)
-        virtual = work_sums.on_virtual_ranks(world, spec, "bf16", 1500)
+        real = pool.run(summed, world, spec, "bf16", 1500)
+        virtual = on_virtual_ranks(world, spec, "bf16", 1500)
         assert all(torch.equal(a, b) for a, b in zip(real, virtual, strict=True))
 
 
 def test_averages_of_large_gradients_fit_into_float16() -> None:
     """Sums of 16 ranks would not: the largest float16 is 65,504."""
-    averages = work_sums.on_virtual_ranks(16, "quantized_all_reduce", "fp16", 100, scale=1e4)
+    averages = on_virtual_ranks(16, "quantized_all_reduce", "fp16", 100, scale=1e4)
     assert bool(torch.isfinite(averages[0]).all())
-    exact = torch.stack([work_sums.gradient(rank, 100, 1e4) for rank in range(16)]).mean(0)
+    exact = torch.stack([gradient(rank, 100, 1e4) for rank in range(16)]).mean(0)
     torch.testing.assert_close(averages[0], exact, rtol=2**-9, atol=20)
 
 
@@ -138,3 +140,41 @@ def test_what_it_cannot_send_is_refused(compressor: str) -> None:
     plan = Plan("by_hand", 2, (TensorSpec("a", (8,)),), (Bucket((lane,)),), ((0, 0),))
     with pytest.raises(ConfigError, match="quantized_all_reduce takes qsgd or fp16 or bf16 or fp8"):
         check_capabilities(plan)
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+DIGITS = {"bf16": 8, "fp16": 11}
+"""Binary digits, the leading one included."""
+LEAST = {"bf16": -125, "fp16": -13}
+"""Exponent below which numbers have fewer."""
+
+
+def gradient(rank: int, numel: int, scale: float = 1.0) -> torch.Tensor:
+    """Return a rank's gradient: magnitudes over many powers of two, none below what float16 holds in full."""
+    drawn = torch.Generator().manual_seed(rank)
+    sizes = 2 ** (6 * torch.rand(numel, generator=drawn) - 4)
+    return scale * torch.randn(numel, generator=drawn).sign() * sizes
+
+
+def half_unit(exact: torch.Tensor, compressor: str) -> torch.Tensor:
+    """Return half a unit in the last place that each element has in 16 bits."""
+    exponent = torch.frexp(exact).exponent.clamp(min=LEAST[compressor])
+    return torch.ldexp(torch.ones_like(exact), exponent - DIGITS[compressor] - 1)
+
+
+def averaged(comm: Comm, spec: str, compressor: str, numel: int, scale: float) -> torch.Tensor:
+    reducer = collectives.build(spec)
+    assert isinstance(reducer, Reducer)
+    work = Reduction(gradient(comm.rank, numel, scale), numel, compressor=build(compressor), keeps=False)
+    return reducer.reduce(work, comm).values / comm.world_size
+
+
+def summed(group: Any, rank: int, world: int, spec: str, compressor: str, numel: int) -> torch.Tensor:
+    return averaged(TorchComm(group), spec, compressor, numel, 1.0)
+
+
+def on_virtual_ranks(world: int, spec: str, compressor: str, numel: int, *, scale: float = 1.0) -> list[torch.Tensor]:
+    """Return the averages that so many virtual ranks get."""
+    return ssfx.virtual_ranks(lambda _, comm: averaged(comm, spec, compressor, numel, scale), world)

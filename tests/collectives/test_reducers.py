@@ -1,7 +1,5 @@
 """What holds for every reducer: mass is conserved, ranks agree, traffic is as described, one bad rank stops all."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

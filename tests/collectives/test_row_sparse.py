@@ -1,7 +1,5 @@
 """Row-sparse sums: the golden case, exact sums of any table, exact traffic on every rank."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

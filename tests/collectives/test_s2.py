@@ -1,7 +1,5 @@
 """The count sketch of S2 Reducer: golden cases, linearity, unbiased estimates, what ranks keep, traffic."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,21 +1,25 @@
 """SparCML: its golden cases stream by stream, streams on their own, traffic against the plan, other transports."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
-from collectives import golden, work_reducers, work_sparcml
+from collectives import golden, work_reducers
 from collectives.test_reducers import agree, gradients
+from collectives.work_reducers import Step
 from plan.instances import affine_costs, instance_a
 from runtime import work as runtime_work
 from runtime.pool import Pools
 from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, Traffic, collectives
-from ssfx.collectives.sparcml import Stream, concatenated, even_starts
+from ssfx.collectives.comm import Comm, Pending
+from ssfx.collectives.sparcml import Post, Stream, concatenated, even_starts
+from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
 
@@ -35,7 +39,7 @@ def test_golden_recursive_doubling(pool: Pools, name: str) -> None:
     core = 1 << (world.bit_length() - 1)
     folded = 2 * (world - core)
     acc = golden.CASES[name]["inputs"]["acc"]
-    results = pool.run(work_sparcml.watched, world, "sparcml_rd", acc, params["k"])
+    results = pool.run(watched, world, "sparcml_rd", acc, params["k"])
     for rank, (step, seen, selected) in enumerate(results):
         assert selected == expected["selected"][rank]
         assert step.total.tolist() == expected["sum"]
@@ -58,7 +62,7 @@ def test_golden_dense_split(pool: Pools, name: str) -> None:
     starts = even_starts(numel, world)
     assert [b - a for a, b in pairwise(starts)] == expected["partition_sizes"]
     acc = golden.CASES[name]["inputs"]["acc"]
-    results = pool.run(work_sparcml.watched, world, "sparcml_dsar", acc, params["k"])
+    results = pool.run(watched, world, "sparcml_dsar", acc, params["k"])
     own = expected["allgather_own_bytes"]
     for rank, (step, seen, selected) in enumerate(results):
         assert selected == expected["selected"][rank]
@@ -87,7 +91,7 @@ def test_counts_that_travel_apart_change_messages_only(pool: Pools, world: int, 
     grads = gradients(world, 300, 2, seed=5)
     grads[1][world - 1][3] = float("nan")
     whole = pool.run(work_reducers.steps, world, name, grads, 20)
-    apart = pool.run(work_sparcml.counts_first, world, name, grads, 20)
+    apart = pool.run(counts_first, world, name, grads, 20)
     for one, (two, too_long) in zip(whole, apart, strict=True):
         assert too_long == 0
         assert torch.equal(one[0].total, two[0].total)
@@ -206,3 +210,74 @@ def test_a_sum_that_would_fill_the_vector_is_planned_dense() -> None:
     plan = make_plan("sparcml", instance_a(), affine_costs(512), {"density": 0.05})
     assert {lane.collective for _, lane in plan.lanes()} == {"all_reduce"}
     assert plan.notes[0][1].startswith("t0 to t11: sparcml_rd would send")
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+UNTOUCHED = -123_456_789
+
+
+@dataclass
+class Seen:
+    """On one rank: each sum it made and each stream it sent by receiver, in words; the bytes of plain values."""
+
+    sums: list[str] = field(default_factory=list)
+    sent: list[dict[int, str]] = field(default_factory=list)
+    values_bytes: list[int] = field(default_factory=list)
+
+
+def form(stream: Stream) -> str:
+    return "dense" if stream.indices is None else f"sparse:{len(stream.indices)}"
+
+
+def watched(
+    group: Any, rank: int, world: int, name: str, acc: list[list[float]], kept: int
+) -> tuple[Step, Seen, list[int]]:
+    """Run one step; besides, return what the rank had selected."""
+    seen = Seen()
+    plus, swap, values = Stream.plus, Post.swap, Post.swap_values
+
+    def seen_plus(self: Stream, other: Stream) -> Stream:
+        total = plus(self, other)
+        seen.sums.append(form(total))
+        return total
+
+    def seen_swap(self: Post, sends: Mapping[int, Stream], receives: Mapping[int, int]) -> dict[int, Stream]:
+        if sends:
+            seen.sent.append({to: form(stream) for to, stream in sends.items()})
+        return swap(self, sends, receives)
+
+    def seen_values(self: Post, to: int, own: torch.Tensor, *rest: Any) -> torch.Tensor:
+        seen.values_bytes.append(4 * own.numel())
+        return values(self, to, own, *rest)
+
+    with (
+        patch.object(Stream, "plus", seen_plus),
+        patch.object(Post, "swap", seen_swap),
+        patch.object(Post, "swap_values", seen_values),
+    ):
+        (step,) = work_reducers.steps(group, rank, world, name, [acc], kept)
+    selected = (torch.tensor(acc[rank]) != step.residual).nonzero().view(-1).tolist()
+    return step, seen, selected
+
+
+def counts_first(
+    group: Any, rank: int, world: int, name: str, grads: list[list[list[float]]], kept: int
+) -> tuple[list[Step], int]:
+    """Run as on a transport that must know lengths: no message may be shorter than the room for it."""
+    swap, too_long = Comm.swap, 0
+
+    def exact(self: Comm, sends: Mapping[int, torch.Tensor], receives: Mapping[int, torch.Tensor]) -> Pending:
+        nonlocal too_long
+        copies = {peer: torch.full_like(room, UNTOUCHED) for peer, room in receives.items()}
+        pending = swap(self, sends, copies)
+        pending.wait()
+        for peer, room in receives.items():
+            if room.dtype == torch.int32:
+                too_long += int((copies[peer] == UNTOUCHED).sum())
+            room.copy_(copies[peer])
+        return Pending(None, torch.empty(0))
+
+    with patch.object(TorchComm, "takes_shorter", new=False), patch.object(Comm, "swap", exact):
+        return work_reducers.steps(group, rank, world, name, grads, kept), too_long

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
-from collectives import golden, work_reducers, work_spardl
+from collectives import golden, work_reducers
 from collectives.test_reducers import agree, gradients
-from collectives.work_spardl import Listed
+from collectives.work_reducers import Step
 from plan.instances import affine_costs, instance_a
 from runtime.pool import Pools
 from runtime.ranks import Ranks
 
-from ssfx.collectives import Load, collectives
+from ssfx.collectives import Load, collectives, spar_reduce_scatter
 from ssfx.collectives.bruck import gather_rounds
+from ssfx.collectives.records import Entries, Records
 from ssfx.collectives.spar_reduce_scatter import Share, scatter_rounds
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
@@ -39,7 +42,7 @@ def test_golden_cases_message_by_message(pool: Pools, name: str) -> None:
     world, size, teams = params["P"], params["team_size_Q"], params["num_teams_d"]
     spec = f"spar_reduce_scatter(teams={teams},sag={SAG[params['sag']]})"
     grads, kept = case["inputs"]["grad_per_step"], params["k_block"] * size
-    results = pool.run(work_spardl.watched, world, spec, grads, kept, shares)
+    results = pool.run(watched, world, spec, grads, kept, shares)
     for rank, (steps, seen) in enumerate(results):
         messages, selections, found = iter(seen.messages), iter(seen.selections), iter(seen.found)
         for step, expected in zip(steps, case["expected"]["steps"], strict=True):
@@ -158,8 +161,7 @@ def test_teams_conserve_mass_and_agree(ranks: Ranks, world: int, spec: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("world", "spec"),
-    [(2, "teams=2"), (3, "teams=3"), pytest.param(6, "teams=2,sag=bruck", marks=pytest.mark.slow)],
+    ("world", "spec"), [(2, "teams=2"), (3, "teams=3"), pytest.param(6, "teams=2,sag=bruck", marks=pytest.mark.slow)]
 )
 def test_teams_hear_of_a_bad_rank_without_another_message(ranks: Ranks, world: int, spec: str) -> None:
     for culprit in range(world):
@@ -242,3 +244,53 @@ def test_the_scheme_refuses_what_the_collective_refuses() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             make_plan("spardl", instance_a(), affine_costs(8), options)
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+Listed = dict[int, float]
+
+
+@dataclass
+class Seen:
+    """On one rank: (receiver, its lists) of every message, every selection, and how many entries teams had together."""
+
+    messages: list[tuple[int, list[Listed]]] = field(default_factory=list)
+    selections: list[Listed] = field(default_factory=list)
+    found: list[int] = field(default_factory=list)
+
+
+def watched(
+    group: Any, rank: int, world: int, spec: str, grads: list[list[list[float]]], kept: int, shares: list[Any] | None
+) -> tuple[list[Step], Seen]:
+    """Run some steps; shares[rank] is what the rank brings to a gather across teams."""
+    seen = Seen()
+    swap, take, combine = Records.swap, spar_reduce_scatter.take_largest, spar_reduce_scatter._combined
+
+    def seen_swap(self: Records, to: int, leaving: list[Entries], *rest: Any) -> list[Entries]:
+        seen.messages.append((to, [listed(entries) for entries in leaving]))
+        return swap(self, to, leaving, *rest)
+
+    def seen_take(vector: torch.Tensor, k: int) -> Entries:
+        entries = take(vector, k)
+        seen.selections.append(listed(entries))
+        return entries
+
+    def seen_combine(*given: Any) -> Any:
+        result = combine(*given)
+        seen.found.append(result[2])
+        return result
+
+    state = {"share": [shares[rank], 1, 0]} if shares else None
+    with (
+        patch.object(Records, "swap", seen_swap),
+        patch.object(spar_reduce_scatter, "take_largest", seen_take),
+        patch.object(spar_reduce_scatter, "_combined", seen_combine),
+    ):
+        return work_reducers.steps(group, rank, world, spec, grads, kept, state=state), seen
+
+
+def listed(entries: Entries) -> Listed:
+    """Return entries as a dictionary."""
+    return dict(zip(entries[0].tolist(), entries[1].tolist(), strict=True))

@@ -1,7 +1,5 @@
 """Messages between two ranks whose tensors the host cannot read: gloo gets copies, and sums are the same."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What the pool's ranks run to try sketches, sums of blocks and rows, and compressors in all-reduces."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the pool's ranks run to try the hierarchical all-reduce: whole, and phase by phase."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What the pool's ranks run to try a reducer: some steps of error feedback around it, and one report a step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

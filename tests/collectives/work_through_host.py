@@ -1,7 +1,5 @@
 """What the pool's ranks run with messages that go through the host, as those of a GPU do where gloo carries them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the compressor and memory tests share: golden cases, one call in and out, and input vectors."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

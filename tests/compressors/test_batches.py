@@ -1,7 +1,5 @@
 """Segmented equals one by one: a batch of tensors gets the payloads that each tensor alone would get."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

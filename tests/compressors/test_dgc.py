@@ -1,7 +1,5 @@
 """DGC: how many elements it keeps, what happens outside the window, and its options."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from compressors.kit import encode

@@ -1,7 +1,5 @@
 """Golden cases that concern every compressor: k, keys, wire sizes, byte layout, casts."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

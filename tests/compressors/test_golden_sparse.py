@@ -1,7 +1,5 @@
 """Golden cases of the sparsifiers: top-k, random-k, DGC selection."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Golden cases of the threshold codecs: thresholds and counts as they are tried, and what is selected."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any, cast
 

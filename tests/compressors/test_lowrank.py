@@ -1,7 +1,5 @@
 """PowerSGD and ACP-SGD: golden cases, projections, warm start, dead factors, ranks that agree, wire sizes."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import dataclass, field

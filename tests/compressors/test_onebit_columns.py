@@ -1,7 +1,5 @@
 """1-bit SGD with means per column: both paths, the projection, mixed shapes, sizes, what is not finite."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

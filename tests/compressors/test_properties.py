@@ -1,7 +1,5 @@
 """What must hold for every compressor: conservation, planned size, determinism, contraction, legal payloads."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from compressors.kit import (

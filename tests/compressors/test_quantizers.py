@@ -1,7 +1,5 @@
 """Quantising codecs: compiled equals plain torch, awkward inputs, batches, wire sizes, keys, what is not finite."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Quantising codecs: unbiased over many draws, and the noise behind it, the same on every path."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

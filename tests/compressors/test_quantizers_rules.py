@@ -1,7 +1,5 @@
 """Quantising codecs: golden cases, contraction, the QSGD limit, and where error feedback diverges."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """RedSync's policy of sizes and the thresholds that it uses again."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

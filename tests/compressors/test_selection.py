@@ -1,7 +1,5 @@
 """Exact top-k against a sort, on every path; thresholds and sampling."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from compressors.kit import shapes_of_data, vectors

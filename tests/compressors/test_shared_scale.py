@@ -1,7 +1,5 @@
 """TernGrad and QSGD with a scale that ranks agree on: levels add up, both paths agree, ranges, what is not finite."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

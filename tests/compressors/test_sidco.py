@@ -1,7 +1,5 @@
 """SIDCo with a fixed ratio per stage, and with a first ratio that moves."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Specs, registries and lazy imports: names and options in, components out, without torch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

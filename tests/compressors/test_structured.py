@@ -1,7 +1,5 @@
 """Block top-k, chunk top-m and CLT-k: golden cases, both paths, conservation, contraction, agreement of ranks."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

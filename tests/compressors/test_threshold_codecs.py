@@ -1,7 +1,5 @@
 """What threshold codecs promise beyond what every sparsifier does, and that batches, tensors and plain torch agree."""
 
-from __future__ import annotations
-
 import math
 from types import ModuleType
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """preset=paper: as many steps as the authors' epochs are on the ranks at hand, with their schedule."""
 
-from __future__ import annotations
-
 import pytest
 
 from ssfx.config.compose import compose

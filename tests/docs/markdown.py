@@ -1,7 +1,5 @@
 """Reading the project's Markdown files: relative links and fenced Python code."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The generated parts of the page about auto say what rows and the benchmark's record hold."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

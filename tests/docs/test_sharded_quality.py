@@ -1,7 +1,5 @@
 """The table of docs/sharded.md about quality: gaps to dense runs of the same seeds, and bytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import exp
 

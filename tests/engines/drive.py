@@ -4,8 +4,6 @@ DRIVE_TRAIN names what ranks call instead of the fake training function; empty: 
 engine than torchrun.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ FAKE_FAULT="kill:1:3:2" kills rank 1 in step 3 as it is about to begin its secon
 a file HANGS in the run's folder.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -6,8 +6,6 @@
 as many "nodes" as it asks for, which are processes. What the real programs refuse, these refuse.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

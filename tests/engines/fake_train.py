@@ -4,8 +4,6 @@ FAKE_STEP_S seconds precede each step; the third and later ones wait until there
 hold {run}. A checkpoint holds no more than the number of steps done.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Cases for the tests of the launcher, and a clock for what waits."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

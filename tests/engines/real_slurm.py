@@ -4,8 +4,6 @@ Nothing of the system is touched: keys, sockets, state and logs are in the folde
 one that ends with `stop`.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

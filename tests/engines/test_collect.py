@@ -1,7 +1,5 @@
 """From result files to a row."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Naming the first failing rank, from files as ranks and torchrun leave them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What is left of a launch that was ended, several times or by force: nothing that a reader could stumble over."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Runs on emulated hosts: real namespaces, real shaping, real ranks; nothing may be left of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

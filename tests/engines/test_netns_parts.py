@@ -1,7 +1,5 @@
 """Names, shaping commands, the rule for measured rates and refusals; no namespace is made, no rights are needed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What a launch offers to the network: on one machine nothing, between nodes nothing that is unpickled."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

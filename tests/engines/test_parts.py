@@ -1,7 +1,5 @@
 """Heartbeats, faults, step logs, the report and the engine's registry; no process is started."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

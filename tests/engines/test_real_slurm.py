@@ -1,7 +1,5 @@
 """The slurm engine on a real Slurm: slurmctld, and a slurmd for each of two nodes, on this machine."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """A rank that dies or hangs between two messages of a reducer, under the launcher: named, and nobody waits for ever."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What signals make of a launcher, without ranks: in-process, and where a launcher waits for another one."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """The slurm engine on a Slurm of one machine: arrays, two nodes, failures, and commands that come back."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Step logs of real attempts: any change of a file is found, whatever is left of it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 

@@ -1,8 +1,6 @@
 """What a sweep of a thousand cases costs is counted, not timed: files, open files, memory (tests/config/test_compose.py
 counts joins of configurations)."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The launcher with real torchrun processes, undisturbed and with every kind of fault."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

@@ -1,7 +1,5 @@
 """engine=virtual: the quality of real ranks to the last bit, simulated times, resume, and one line for each refusal."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -31,9 +31,7 @@ def test_a_log_file_has_a_line_for_each_thing_waited_for():
     with Report([case], True, Console(file=text)) as report:
         for what in ("starting 2 ranks", "starting 2 ranks", "loading model and data", "", "starting 2 ranks"):
             report.waits(case, what)
-    assert text.getvalue().splitlines() == [
-        "fake/ddp x2: starting 2 ranks", "fake/ddp x2: loading model and data",
-    ]  # fmt: skip
+    assert text.getvalue().splitlines() == ["fake/ddp x2: starting 2 ranks", "fake/ddp x2: loading model and data"]
 
 
 def test_compiling_a_kernel_is_noticed_and_loading_it_is_not(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Made-up long runs: quality that is chosen method by method, a little apart from seed to seed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ssfx.core.case import Case

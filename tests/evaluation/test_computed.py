@@ -1,7 +1,5 @@
 """Computed values beside numbers derived by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from experiments.common.claims.ledger import claims_of

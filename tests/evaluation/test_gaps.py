@@ -1,7 +1,5 @@
 """Signs and ranks of gaps in long runs, the noise that they must stand out of, and what is said without rows."""
 
-from __future__ import annotations
-
 from math import log
 
 import pytest

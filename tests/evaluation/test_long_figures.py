@@ -1,7 +1,5 @@
 """Figures of quality from long runs: every verdict follows the rows, what has none says so, short runs do not count."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every artifact of the four papers is a file, and every claim of it ends with one verdict a source, and a reason."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

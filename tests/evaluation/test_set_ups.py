@@ -1,7 +1,5 @@
 """Set-ups of experiment=edition2026: what counts, what never may, and what the committed rows say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations, pairwise
 from math import inf, isinf

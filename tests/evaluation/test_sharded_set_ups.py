@@ -1,7 +1,5 @@
 """Where whole models do not fit, the edition's baselines are FSDP2 and HSDP, and nothing of whole models moves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

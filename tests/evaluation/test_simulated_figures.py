@@ -1,7 +1,5 @@
 """Figures of the papers' clusters, from rows simulated on the fly: the same numbers as validation has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Made-up rows for tests of the figures; they never leave a temporary directory."""
 
-from __future__ import annotations
-
 from statistics import median
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Made-up simulated rows for tests of the figures of clusters; they never leave a temporary directory."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

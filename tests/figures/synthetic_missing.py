@@ -1,7 +1,5 @@
 """Made-up rows like those of experiment=missing_rate."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ssfx.core.case import Case
@@ -30,9 +28,7 @@ def missing_row(scheme: str, rate: float | None, *, model: str = "resnet152_digi
 
 def fused_row(degree: int, rate: float, **case: Any) -> Row:
     """Return a row of fused_all as it is after resolving: the default degree, 100, is not among its options."""
-    return missing_row(
-        "fused_all", rate, scheme_options={} if degree == 100 else {"fusion_degree": degree}, **case
-    )  # fmt: skip
+    return missing_row("fused_all", rate, scheme_options={} if degree == 100 else {"fusion_degree": degree}, **case)
 
 
 def missing_rates() -> list[Row]:

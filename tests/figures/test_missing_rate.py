@@ -17,10 +17,7 @@ from ssfx.lab.results.run_lock import RunLock
 from ssfx.lab.workloads.record import StepRecord
 
 TABLE01 = "ssfusion.table1"
-PUBLISHED = {
-    "resnet152_digits": [9.8, 22.8, 47.0, 68.2, 75.6],
-    "bert_large_narrow": [8.6, 24.0, 42.5, 66.5, 81.2],
-}
+PUBLISHED = {"resnet152_digits": [9.8, 22.8, 47.0, 68.2, 75.6], "bert_large_narrow": [8.6, 24.0, 42.5, 66.5, 81.2]}
 
 
 def table(rows, out):

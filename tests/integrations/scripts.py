@@ -4,8 +4,6 @@ Each trains six steps and checkpoints after three, then starts again from there,
 out the same, whether replicas are equal, what was exchanged, and whether torch DDP was about.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

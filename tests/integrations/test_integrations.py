@@ -1,7 +1,5 @@
 """ssfx in other people's trainers, with the real libraries on two CPU ranks: exchanged once, resumed exactly."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

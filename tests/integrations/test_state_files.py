@@ -1,7 +1,5 @@
 """The file of a state beside a trainer's checkpoint: read as it was written, or refused in one line with its path."""
 
-from __future__ import annotations
-
 import copy
 import math
 from pathlib import Path
@@ -15,9 +13,7 @@ from ssfx.core.errors import SsfxError
 from ssfx.runtime.integrations.state_files import load_state, save_state, state_file
 from ssfx.runtime.sync import Sync
 
-WRONG: list[Any] = [
-    None, "x", -1, 1.5, math.nan, True, [1], {}, {"a": 1}, {"a": {"b": 3}}, torch.ones(2), "[" * 5000
-]  # fmt: skip
+WRONG: list[Any] = [None, "x", -1, 1.5, math.nan, True, [1], {}, {"a": 1}, {"a": {"b": 3}}, torch.ones(2), "[" * 5000]
 MAY_BE_ABSENT = ("rates", "costs", "observed", "probe_times_s", "kept_back", "plan_watch", "trial")
 
 

@@ -1,7 +1,5 @@
 """Gathered pairs written straight into gradients equal zeroing, adding and copying, bit for bit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Kernels are compiled by one process of those that need them at the same time; the others load what it made."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Keys made inside compiled kernels are those of D-8, whatever the seed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

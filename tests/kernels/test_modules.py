@@ -1,7 +1,5 @@
 """The three kernel modules offer the same functions, so that a compressor works wherever its tensors are."""
 
-from __future__ import annotations
-
 import inspect
 from importlib import metadata
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Compiled selection equals the plain-torch path, bit for bit, over batches, memories and gradient layouts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,7 +1,5 @@
 """Statistics over the segments of a batch equal the plain-torch path; on a coarse grid, bit for bit."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

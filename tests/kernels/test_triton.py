@@ -3,8 +3,6 @@
 The interpreter has to be chosen before Triton is imported, so those cases run in a process of their own.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -3,8 +3,6 @@
 Triton interprets the kernels on the CPU where TRITON_INTERPRET=1 says so; else they are compiled and run on a GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType

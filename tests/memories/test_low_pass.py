@@ -1,7 +1,5 @@
 """Low-pass memory: beta 1 is the residual memory, smaller ones follow slowly; the golden case runs with cltk."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Memories: golden traces, conservation over many steps, rollback, and which compressors they go with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

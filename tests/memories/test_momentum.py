@@ -1,7 +1,5 @@
 """Momentum: what is not sent fades, what is sent leaves it, and it goes with what a residual goes with."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Residuals that follow the learning rate: golden traces, equality with scaled accumulation, guards, checkpoints."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Signum: the golden trace, momentum kept whole, the compiled form, dense tensors, and what it goes with."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from compressors.kit import decode, encode, golden

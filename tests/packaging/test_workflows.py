@@ -1,7 +1,5 @@
 """The workflows run what anybody can type, with every Python and the oldest requirements that pyproject.toml allows."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

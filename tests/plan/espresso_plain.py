@@ -1,7 +1,5 @@
 """Espresso's algorithms written out, step by step and by trying everything: what the searches are compared with."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Models and cost tables for the plan tests: the worked instance A, and random ones."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

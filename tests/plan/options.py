@@ -1,7 +1,5 @@
 """Options with which any registered scheme can be tried: a compressor it takes, a density where that has an effect."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ssfx.planning.costs import Costs

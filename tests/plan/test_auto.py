@@ -1,7 +1,5 @@
 """auto: the search adds up what the timeline charges, finds the best there is, and never falls behind other schemes."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,14 +25,7 @@ from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan, make_plans
 from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s
-from ssfx.schemes.search.auto_budget import (
-    DENSE,
-    HALF,
-    HALF_IN_32,
-    budget,
-    density_for,
-    kept_back,
-)
+from ssfx.schemes.search.auto_budget import DENSE, HALF, HALF_IN_32, budget, density_for, kept_back
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_offload import may_move, with_host
 from ssfx.schemes.search.auto_portfolio import GATHERS, leaves_out, portfolio, sends_as

@@ -1,7 +1,5 @@
 """Plans of s2reducer, omnireduce and parallax: lanes, options that reach the collective, what is dense or refused."""
 
-from __future__ import annotations
-
 import pytest
 from plan.instances import ORIGIN, affine_costs, instance_a, make_profile
 

@@ -1,7 +1,5 @@
 """Cupcake and equal counts: the worked example, the worked dynamic program, and every grouping tried."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,8 +27,7 @@ from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search import exact_groups as fusion_search
 from ssfx.schemes.search.contiguous_groups import group_curves
-from ssfx.schemes.search.exact_group_counts import best_by_count
-from ssfx.schemes.search.exact_groups import Fusion
+from ssfx.schemes.search.exact_groups import Fusion, best_by_count
 from ssfx.simulator.pricing.timeline import evaluate
 
 A, COSTS = instance_a(), affine_costs()

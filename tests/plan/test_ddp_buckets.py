@@ -1,7 +1,5 @@
 """DDP buckets are PyTorch's own, on random inputs and on real models."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -4,8 +4,6 @@ The searches are compared with step-by-step simulations of D-51; a strategy is a
 whether it is on the host.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 from dataclasses import replace
@@ -23,7 +21,7 @@ from plan.espresso_plain import (
     selected,
     simulated,
     works,
-)  # fmt: skip
+)
 from plan.instances import affine_costs, instance_a, make_profile, random_costs, random_instance
 from plan.options import paper_plan as make_plan
 

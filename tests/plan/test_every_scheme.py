@@ -1,7 +1,5 @@
 """What holds for every registered scheme on any model: a valid, reproducible plan with a sensible predicted time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,14 +1,12 @@
 """exempt=auto: vectors, norms, heads and embeddings, at most 1 % of all elements, by modules and by names alike."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
 
 from ssfx.planning.exempt import MOST_AUTO, exempt_by_name, most_important
 from ssfx.planning.plan import TensorSpec
-from ssfx.runtime.exempt import exempt_names
+from ssfx.runtime.attach import exempt_names
 
 
 class Small(nn.Module):

@@ -1,7 +1,5 @@
 """The fusion search is exact: it equals trying every contiguous grouping."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

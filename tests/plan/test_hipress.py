@@ -1,7 +1,5 @@
 """HiPress: SeCoPa's decisions with the authors' constants and ours, messages, and what is refused."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

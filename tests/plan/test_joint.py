@@ -1,7 +1,5 @@
 """Schemes that hand joint vectors to one collective: groups, dense groups where nothing is saved, and refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

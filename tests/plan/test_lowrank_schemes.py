@@ -1,7 +1,5 @@
 """Plans of powersgd, acpsgd, cltk and signsgd: grouping rules, golden buffers, what is dense, what is refused."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

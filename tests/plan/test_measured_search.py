@@ -1,7 +1,5 @@
 """MergeComp's measured search: how many probes it takes, what it returns, and that times are its only state."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

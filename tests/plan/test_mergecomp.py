@@ -1,7 +1,5 @@
 """MergeComp: the worked worked example, the paper's objective and Algorithm 2, against trying everything."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from itertools import combinations

@@ -1,7 +1,5 @@
 """OMGS and its fixed-count namesake: the worked trace, the authors' bookkeeping, and the gap to the best."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a scheme asks of the runtime is one typed object; nothing outside the schemes reads their options by name."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A Plan is what it claims to be: every broken invariant is refused, and text and back is the same plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

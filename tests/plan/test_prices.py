@@ -1,7 +1,5 @@
 """One price: what planners predict is what the simulator charges, for every scheme, both styles and any costs."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Options: what is refused, in one line that names what works, and what each option of the simple schemes does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """SSFusion's rules on random instances: the worked tests S1 to S7 and S10."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from itertools import pairwise
@@ -147,11 +145,7 @@ def test_if_better_never_lengthens_the_predicted_step() -> None:
     for profile, costs in instances(77, 60):
         naive, local, better = (
             make_plan(scheme, profile, costs, {**TOPK, **extra})
-            for scheme, extra in (
-                ("ssfusion_naive", {}),
-                ("ssfusion_i", {}),
-                ("ssfusion_i", {"separate": "if_better"}),
-            )
+            for scheme, extra in (("ssfusion_naive", {}), ("ssfusion_i", {}), ("ssfusion_i", {"separate": "if_better"}))
         )
         before_s = evaluate(naive, profile, costs).total_s
         assert evaluate(better, profile, costs).total_s <= before_s * (1 + 1e-12)

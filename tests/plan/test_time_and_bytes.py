@@ -1,7 +1,5 @@
 """Curves, cost tables, the reference timeline and bytes on the wire."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Times are in milliseconds. The specification printed some of them from values al
 tolerance of 0.6 in the last place.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

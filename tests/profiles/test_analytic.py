@@ -1,7 +1,5 @@
 """Counting work: on layers one can count by hand, against real backward passes, and against what is shipped."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -156,7 +156,7 @@ def test_of_accumulated_passes_the_last_is_read_and_said():
     found = profile_of_trace(path)
     assert [spec.shape for spec in found.tensors] == [(4,), (5,)]
     assert (found.forward_s, found.backward_s) == pytest.approx((100e-6, 200e-6))
-    assert "each step has 3 backward passes, of which the last is read; say accumulate=3" in found.origin.note
+    assert "each step has 3 backward passes; the last one is read; set accumulate=3" in found.origin.note
 
 
 def test_an_optimizer_in_another_and_one_after_another_are_one_step():

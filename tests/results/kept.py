@@ -1,7 +1,5 @@
 """One small file of every kind that keeps a result or a calibration, and what each of them is read by."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Curves: from step records to columns of a row, and to a data frame."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

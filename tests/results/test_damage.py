@@ -1,7 +1,5 @@
 """No damaged file gives a traceback, and no half-written one another value: it is refused in one line, or set aside."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

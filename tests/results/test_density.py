@@ -1,7 +1,5 @@
 """Counts of density ratios: nothing is lost, bins are where they say, quantiles are those of the data."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """A results folder that others may write to, too: what they lay there as a link is never written or read through."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a row says about how it was obtained."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The store: what is finished, what is claimed, and what a corrupt file does."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The W&B mirror: it copies, and its failures are warnings."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace

@@ -1,7 +1,5 @@
 """`pool`: real ranks. `ranks`: virtual ones, and real ones, most of which tests/conftest.py leaves to the night."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -5,8 +5,6 @@ for each rank (of positions, zeros for the others), messages between two ranks a
 NCCL's rules a call broke, `Network.calls` what was issued, in order, so that ranks can be compared.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

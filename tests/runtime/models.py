@@ -1,7 +1,5 @@
 """Small models with the shapes of trouble: many sizes, tied, frozen, unused and branch-ordered parameters."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

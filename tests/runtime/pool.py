@@ -1,7 +1,5 @@
 """A persistent pool of gloo processes: starting one costs seconds, so every test of the runtime shares it."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import queue

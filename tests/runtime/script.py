@@ -1,7 +1,5 @@
 """A training script as a user writes it: no clean-up at the end. Arguments: store file, rank, scheme, fine | broken."""
 
-from __future__ import annotations
-
 import os
 import sys
 

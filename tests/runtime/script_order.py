@@ -1,7 +1,5 @@
 """A script that attaches before it makes its process group. Arguments: store file, rank, told | untold | step."""
 
-from __future__ import annotations
-
 import os
 import sys
 

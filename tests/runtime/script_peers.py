@@ -3,8 +3,6 @@
 In every case rank 1 stops first, unless the case says another rank; who waits for it says so.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

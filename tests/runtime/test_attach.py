@@ -1,7 +1,5 @@
 """What `ssfx.attach` promises any training script, whatever its habits: DDP's results, plain errors, a clean exit."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,23 +1,53 @@
-"""One suite over every scheme x compressor x memory x world size that may be combined (real gloo processes)."""
+"""One suite over every scheme x compressor x memory x world size that may be combined: one to five ranks."""
 
-from __future__ import annotations
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from plan.options import keeps_all
 from runtime import work
-from runtime.cases import BIASED, CASES, DENSE, SPARSE, THOROUGH, Options, ident, in_turn, name, of_scheme, profiled
+from runtime.cases import (
+    BIASED,
+    CASES,
+    DENSE,
+    SPARSE,
+    THOROUGH,
+    Options,
+    ident,
+    in_turn,
+    name,
+    of_scheme,
+    profiled,
+    turns,
+)
 from runtime.ranks import Ranks
 
-WORLDS = (2, 3)
+from ssfx.schemes import schemes
+
+WORLDS, LARGE = (2, 3), (4, 5)
+EVERY = [s.name for s in schemes]
+WHOLE = [s for s in [*DENSE, *SPARSE] if keeps_all(s) is not None]
 
 
-@in_turn("scheme,world", [s for s in [*DENSE, *SPARSE] if keeps_all(s) is not None], WORLDS)
+def slow(cases: Sequence[tuple[Any, ...]]) -> list[Any]:
+    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+
+
+@pytest.mark.parametrize(("scheme", "world"), [*turns(WHOLE, WORLDS), *slow(turns(WHOLE, LARGE))])
 def test_density_one_equals_ddp(ranks: Ranks, scheme: str, world: int) -> None:
     options = of_scheme(scheme, world, density=1.0)
-    for kind in ("mlp", "tied"):
+    for kind in ("mlp", "tied") if world in WORLDS else ("mlp",):
         worst = ranks.run(work.density_one_equals_ddp, world, kind, options)
         assert max(worst) < 2e-6, kind
+
+
+@pytest.mark.parametrize("scheme", EVERY)
+def test_one_worker_passes_its_gradients_through(ranks: Ranks, scheme: str) -> None:
+    assert max(ranks.run(work.density_one_equals_ddp, 1, "mlp", of_scheme(scheme, 1))) < 2e-6
+    assert ranks.run(work.resumes_exactly, 1, of_scheme(scheme, 1), 7) == [True]
+    (report,) = ranks.run(work.passes_through, 1, of_scheme(scheme, 1))
+    assert report == {"same_gradients": True, "calls": 0}
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -43,7 +73,11 @@ def test_compressors_that_keep_everything_give_the_dense_average(
     assert max(worst) < tolerance
 
 
-@in_turn("options,world", [case for case in CASES if case["scheme"] not in BIASED], WORLDS)
+UNBIASED = [case for case in CASES if case["scheme"] not in BIASED]
+UNBIASED_LARGE = [(of_scheme(s, world), world) for s, world in turns([s for s in SPARSE if s not in BIASED], LARGE)]
+
+
+@pytest.mark.parametrize(("options", "world"), [*turns(UNBIASED, WORLDS), *slow(UNBIASED_LARGE)], ids=ident)
 def test_mass_is_conserved(ranks: Ranks, world: int, options: Options) -> None:
     for violation, kept in ranks.run(work.conserves_mass, world, options):
         assert violation < 1e-5
@@ -72,14 +106,13 @@ def test_a_resumed_run_equals_an_uninterrupted_one(ranks: Ranks, options: Option
 
 @in_turn("case,world", BAD, WORLDS)
 def test_a_step_with_one_bad_number_leaves_no_trace(ranks: Ranks, case: tuple[Options, float], world: int) -> None:
-    options, bad = case
-    reports = ranks.run(work.rolls_back, world, options, bad)
+    leaves_no_trace(ranks.run(work.rolls_back, world, *case))
+
+
+def leaves_no_trace(reports: list[dict[str, Any]]) -> None:
     for report in reports:
-        assert report["skipped"]
-        assert report["without_grad"]
-        assert report["memory_kept"]
-        assert report["weights_kept"]
-        assert report["goes_on"]
+        for what in ("skipped", "without_grad", "memory_kept", "weights_kept", "goes_on"):
+            assert report[what], what
         assert_same(report["weights"], reports[0]["weights"])
 
 
@@ -91,6 +124,10 @@ def test_accumulated_micro_steps_equal_one_step(ranks: Ranks, options: Options) 
 
 @in_turn("options,world", [*CASES, *(of_scheme(s, 2) for s in DENSE)], WORLDS)
 def test_replicas_stay_equal_whatever_order_gradients_arrive_in(ranks: Ranks, world: int, options: Options) -> None:
+    replicas_stay_equal(ranks, world, options)
+
+
+def replicas_stay_equal(ranks: Ranks, world: int, options: Options) -> None:
     for work_function in (work.survives_disorder, work.rank_without_gradients):
         results = ranks.run(work_function, world, options)
         for weights in results[1:]:
@@ -117,3 +154,17 @@ def test_a_grad_scaler_changes_nothing_but_the_range(ranks: Ranks, options: Opti
 def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
     for parameter in a:
         assert torch.equal(a[parameter], b[parameter]), parameter
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "world"), turns(EVERY, LARGE))
+def test_resume_rollback_accumulation_and_disorder_on_more_ranks(ranks: Ranks, scheme: str, world: int) -> None:
+    options = of_scheme(scheme, world)
+    assert all(ranks.run(work.resumes_exactly, world, options, 7))
+    assert max(ranks.run(work.accumulates, world, options)) < 2e-3
+    leaves_no_trace(ranks.run(work.rolls_back, world, options, float("nan")))
+    replicas_stay_equal(ranks, world, options)
+
+
+def test_no_scheme_is_left_out() -> None:
+    assert sorted([*DENSE, *SPARSE]) == EVERY

@@ -3,8 +3,6 @@
 Nothing is lost, and a resumed run goes on in its stage.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

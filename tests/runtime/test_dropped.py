@@ -1,14 +1,114 @@
 """A model that is dropped without `detach`: nothing of it stays, on each rank as soon as Python collects it there."""
 
-from __future__ import annotations
-
+import gc
+import os
+import threading
+from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
-from runtime import work_dropped as work
+import torch
+import torch.distributed as dist
+from processes import wait_until
+from runtime.models import build, loss_of
 from runtime.pool import Pool
+from runtime.work_attach import same_on_all_ranks, sgd
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+import ssfx
 
 Options = dict[str, Any]
+
+
+class WithItsOwn(nn.Sequential):
+    """A model that has a `no_sync`, so that attach gives it none."""
+
+    def no_sync(self) -> None:
+        raise AssertionError("nobody calls it")
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, step: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model, rank, step).backward()
+    optimizer.step()
+
+
+def _trained(rank: int, options: Options) -> tuple[bool, ref[nn.Module]]:
+    """Attach, train and drop a model; return whether replicas were equal, and what says if it still exists."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), 0.0)
+    ssfx.attach(model, optimizer, **options)
+    for step in range(3):
+        _step(model, optimizer, rank, step)
+    return same_on_all_ranks(dist.group.WORLD, model), ref(model)
+
+
+def _held() -> tuple[int, int, int]:
+    """Return how many descriptors and threads this process has, and how many hooks torch has for all modules."""
+    hooks = len(torch_module._global_parameter_registration_hooks) + len(torch_module._global_module_registration_hooks)
+    fds, tasks = (len(list(Path("/proc/self", name).iterdir())) for name in ("fd", "task"))
+    return fds, tasks, hooks
+
+
+def one_after_another(group: Any, rank: int, world: int, options: Options) -> dict[str, Any]:
+    """What this process holds after each of six models; garbage is collected by another rank each time, then by all."""
+    gc.collect()
+    gc.disable()
+    held, equal, gone = [], [], []
+    try:
+        for turn in range(6):
+            same, model = _trained(rank, options)
+            equal.append(same)
+            if turn % world != rank:
+                gc.collect()
+                gone.append(model() is None)
+    finally:
+        gc.enable()
+    gc.collect()
+    for _ in range(3):
+        equal.append(_trained(rank, options)[0])
+        gc.collect()
+        wait_until(lambda: not any(one.name.startswith("ssfx-") for one in threading.enumerate()))
+        dist.barrier()
+        held.append(_held())
+    return {"equal": equal, "gone": gone, "held": held}
+
+
+def what_keeps_it(group: Any, rank: int, world: int, options: Options) -> list[bool]:
+    """Whether replicas stay equal when a script keeps the model alone, and steps it with a new optimizer."""
+    model = WithItsOwn(*build("mlp").children())
+    ssfx.attach(model, sgd(model.parameters(), 0.0), **options)
+    gc.collect()
+    equal = []
+    optimizer = sgd(model.parameters(), 0.0)
+    for step in range(3):
+        _step(model, optimizer, rank, step)
+        equal.append(same_on_all_ranks(dist.group.WORLD, model))
+    return equal
+
+
+def in_a_child(group: Any, rank: int, world: int, options: Options) -> bool:
+    """Whether the peers still count on this rank after a process that it forked has collected the exchange."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, **options)
+    _step(model, optimizer, rank, 0)
+    child = os.fork()
+    if not child:
+        gone = ref(sync)
+        del model, optimizer, sync
+        gc.collect()
+        os._exit(gone() is not None)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    dist.barrier()
+    missed = sync._peers._gone()
+    _step(model, optimizer, rank, 1)
+    sync.detach()
+    return missed is None
+
+
 DDP: Options = {}
 EVERY_KIND: dict[str, Options] = {
     "ddp": DDP,
@@ -23,16 +123,16 @@ EVERY_KIND: dict[str, Options] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_a_model_that_is_dropped_keeps_no_thread_and_no_descriptor(pool: Pool, name: str) -> None:
-    for report in pool.run(work.one_after_another, 3, EVERY_KIND[name]):
+    for report in pool.run(one_after_another, 3, EVERY_KIND[name]):
         assert all(report["equal"]), report
         assert all(report["gone"]), report
         assert len(set(report["held"])) == 1, report
 
 
 def test_the_model_alone_keeps_its_exchange(pool: Pool) -> None:
-    for equal in pool.run(work.what_keeps_it, 3, DDP):
+    for equal in pool.run(what_keeps_it, 3, DDP):
         assert all(equal)
 
 
 def test_a_forked_process_that_collects_an_exchange_leaves_it_to_its_parent(pool: Pool) -> None:
-    assert all(pool.run(work.in_a_child, 3, EVERY_KIND["oktopk"]))
+    assert all(pool.run(in_a_child, 3, EVERY_KIND["oktopk"]))

@@ -4,8 +4,6 @@ What a GPU may reorder cannot be seen on a CPU by its results. `fake_device` ord
 forgotten wait is found without a GPU; that it finds them is shown by forgetting each.
 """
 
-from __future__ import annotations
-
 from itertools import cycle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What would train wrongly without an error is refused in one line, before any weight has moved."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

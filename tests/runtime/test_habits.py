@@ -1,19 +1,130 @@
 """Copies of an attached model exchange nothing; what scripts do to DDP's wrapper works, or is said to do nothing."""
 
-from __future__ import annotations
-
+import copy
+import io
 from dataclasses import fields
 from typing import Any
 
 import pytest
-from runtime import work_habits as work
-from runtime.models import build
+import torch
+from runtime.models import build, loss_of
 from runtime.pool import Pool
 from runtime.test_guards import said
-from runtime.work_attach import SPARSE
+from runtime.work import costs_for, train
+from runtime.work_attach import SPARSE, Options, attach_mlp, distance, same_on_all_ranks, sgd
+from runtime.work_guards import error_of, heard
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
+import ssfx
 from ssfx.runtime.checks import ARGUMENTS
 from ssfx.schemes import schemes
+
+STEPS = 8
+
+
+def _saved_and_read(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)  # type: ignore[no-any-return]
+
+
+COPIES = {"deepcopy": copy.deepcopy, "averaged": AveragedModel, "saved": _saved_and_read}
+
+
+def copied(group: Any, rank: int, world: int, how: str, options: Options) -> dict[str, Any]:
+    """Copy the model before and after every step; train the copies on rank 0 alone, which must not exchange."""
+    model, optimizer, sync = attach_mlp(group, costs=costs_for(world), **options)
+    report = {"same names": True, "equal": True}
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model, rank, step)
+        other = COPIES[how](model)
+        bare = other.module if how == "averaged" else other
+        report["same names"] &= list(bare.state_dict()) == list(model.state_dict())
+        report["equal"] &= distance(model, bare) == 0.0
+        if rank == 0:
+            with bare.no_sync():
+                loss_of(bare, rank, step).backward()
+            loss_of(bare, rank, step).backward()
+        loss.backward()
+        optimizer.step()
+    report["exchanges"] = sync.step == STEPS
+    report["ranks agree"] = same_on_all_ranks(group, model)
+    sync.detach()
+    report["nothing stays"] = not hasattr(model, "no_sync") and not model._forward_hooks
+    return report
+
+
+def copy_inside_ddp(group: Any, rank: int, world: int) -> bool:
+    """Train a copy of an attached model with torch DDP; return whether ranks agree."""
+    model = build("mlp")
+    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group)
+    other = DistributedDataParallel(copy.deepcopy(model), process_group=group)
+    optimizer = sgd(other.parameters())
+    loss_of(other, rank, 0).backward()
+    optimizer.step()
+    sync.detach()
+    return same_on_all_ranks(group, other)
+
+
+def accumulates(group: Any, rank: int, world: int, habit: str, options: Options) -> dict[str, Any]:
+    """Accumulate four micro-steps as DDP's users do, beside DDP itself."""
+    model, twin = build("mlp"), build("mlp")
+    mine, theirs = sgd(model.parameters()), sgd(twin.parameters())
+    trained: Any = torch.compile(model, backend="aot_eager") if habit.startswith("compiled") else model
+    sync = ssfx.attach(trained if habit != "compiled later" else model, mine, process_group=group, **options)
+    ddp = DistributedDataParallel(twin, process_group=group)
+    with heard() as lines:
+        for step in range(5):
+            for micro in range(4):
+                for net in (trained, ddp):
+                    if habit == "no_sync" and micro < 3:
+                        with net.no_sync():
+                            (loss_of(net, rank, 4 * step + micro) / 4).backward()
+                    else:
+                        if habit != "no_sync":
+                            net.require_backward_grad_sync = micro == 3
+                        (loss_of(net, rank, 4 * step + micro) / 4).backward()
+            for optimizer in (mine, theirs):
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+    steps = sync.step
+    sync.detach()
+    return {"exchanges": steps, "distance": distance(model, twin), "lines": lines}
+
+
+def attributes(group: Any, rank: int, world: int, name: str) -> tuple[list[str], list[str]]:
+    """Set an attribute of DDP on the bare model; return what is said in three steps, and the names in its state."""
+    model, optimizer, sync = attach_mlp(group)
+    with heard() as lines:
+        setattr(model, name, False)
+        train(model, optimizer, rank, range(3))
+    names = list(model.state_dict())
+    sync.detach()
+    return lines, names
+
+
+def argument(group: Any, rank: int, world: int, name: str) -> str:
+    model = build("mlp")
+    return error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, **{name: True}))
+
+
+class _WithNoSync(nn.Linear):
+    def no_sync(self) -> str:
+        return "its own"
+
+
+def own_no_sync(group: Any, rank: int, world: int) -> list[Any]:
+    """Return what a model's own `no_sync` says while attached and after, and what hasattr says of `module`."""
+    model = _WithNoSync(3, 3)
+    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group)
+    said = [model.no_sync(), hasattr(model, "module")]
+    sync.detach()
+    return [*said, model.no_sync()]
+
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "ddp": {},
@@ -23,22 +134,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", work.COPIES)
+@pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_a_copy_exchanges_nothing(pool: Pool, options: dict[str, Any], how: str) -> None:
-    for report in pool.run(work.copied, 2, how, options):
+    for report in pool.run(copied, 2, how, options):
         assert all(report.values()), report
 
 
 def test_a_copy_may_train_inside_ddp(pool: Pool) -> None:
-    assert pool.run(work.copy_inside_ddp, 2) == [True, True]
+    assert pool.run(copy_inside_ddp, 2) == [True, True]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, SPARSE | {"density": 1.0}], ids=["ddp", "topk-1"])
 @pytest.mark.parametrize("habit", ["attribute", "no_sync", "compiled", "compiled later"])
 def test_accumulation_as_with_ddp(pool: Pool, habit: str, options: dict[str, Any]) -> None:
-    for report in pool.run(work.accumulates, 2, habit, options):
+    for report in pool.run(accumulates, 2, habit, options):
         assert report["exchanges"] == 5
         assert report["distance"] < 1e-5
         assert report["lines"] == []
@@ -46,7 +157,7 @@ def test_accumulation_as_with_ddp(pool: Pool, habit: str, options: dict[str, Any
 
 @pytest.mark.parametrize("name", ["require_forward_param_sync", "find_unused_parameters", "broadcast_buffers"])
 def test_an_attribute_of_ddp_without_effect_is_said_once(pool: Pool, name: str) -> None:
-    for lines, names in pool.run(work.attributes, 2, name):
+    for lines, names in pool.run(attributes, 2, name):
         assert len(lines) == 1
         said(lines[0], name, "DistributedDataParallel", "attach.md")
         assert names == list(build("mlp").state_dict())
@@ -54,10 +165,10 @@ def test_an_attribute_of_ddp_without_effect_is_said_once(pool: Pool, name: str) 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_an_argument_of_ddp_is_told_what_holds_instead(pool: Pool, name: str) -> None:
-    for text in pool.run(work.argument, 2, name):
+    for text in pool.run(argument, 2, name):
         said(text, name, "DistributedDataParallel", ARGUMENTS[name])
     assert not any(name in {f.name for f in fields(scheme.defaults)} for scheme in schemes)
 
 
 def test_nothing_of_the_model_is_hidden(pool: Pool) -> None:
-    assert pool.run(work.own_no_sync, 2) == [["its own", False, "its own"]] * 2
+    assert pool.run(own_no_sync, 2) == [["its own", False, "its own"]] * 2

@@ -1,7 +1,5 @@
 """What a script may do that could corrupt an exchange or hang it: it goes well or is refused."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """The bytes of a lane: sections lie side by side, and trimming a message loses nothing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -5,8 +5,6 @@ on one stream; types, sizes and layouts are those that NCCL takes. On 8 ranks by
 1,024 by that of the CPU.
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every legal pair of compressor and memory, on real gloo processes: resume, rollback, equal replicas, conservation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

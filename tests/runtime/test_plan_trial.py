@@ -1,7 +1,5 @@
 """Plans that are trained with in turn: the fastest stays, however much steps vary, and slow ones are dropped early."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The exchange queue: plan order whatever the order of readiness, hold, errors, end."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager

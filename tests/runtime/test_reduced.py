@@ -1,7 +1,5 @@
 """Reducers and collectives of several phases in the runtime: loss scales, bad steps, resumes, odd models, figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

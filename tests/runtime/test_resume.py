@@ -1,7 +1,5 @@
 """Every scheme, with and without error feedback, on two, three and four ranks, cut at a random step."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

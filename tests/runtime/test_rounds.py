@@ -1,16 +1,17 @@
 """Structured and low-rank compressors on real process groups: two rounds, state of their own, equal replicas."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 import torch
-from runtime import work, work_rounds
+from runtime import work
+from runtime.models import batch, loss_of, parameters
 from runtime.ranks import Ranks
 from runtime.test_conformance import assert_same, name
+from runtime.work import Options, attached, train
 
-Options = dict[str, Any]
+from ssfx.simulator.pricing.message_sizes import plan_bytes
+
 WORLDS = (2, pytest.param(3, marks=pytest.mark.slow))
 SELECTING = ("block_topk(block=8)", "block_topk(agreed=True,block=8)", "chunk_topm", "cltk")
 LOW_RANK = ("powersgd(rank=2)", "acpsgd(rank=2)")
@@ -32,7 +33,7 @@ MORE: list[Options] = [
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("options", [*CASES, *MORE], ids=name)
 def test_it_trains_and_replicas_stay_bit_identical(ranks: Ranks, world: int, options: Options) -> None:
-    reports = ranks.run(work_rounds.trains, world, options, 25)
+    reports = ranks.run(trains, world, options, 25)
     for report in reports:
         assert_same(report["weights"], reports[0]["weights"])
         assert_same(report["state"], reports[0]["state"])
@@ -86,7 +87,7 @@ def test_ranks_may_disagree_on_order_and_presence(ranks: Ranks, world: int, opti
 
 @pytest.mark.parametrize("spec", LOW_RANK)
 def test_a_tensor_without_gradients_for_a_while_comes_back(ranks: Ranks, spec: str) -> None:
-    norms = ranks.run(work_rounds.tensor_in_and_out, 2, {"scheme": "per_tensor", "compressor": spec})[0]
+    norms = ranks.run(tensor_in_and_out, 2, {"scheme": "per_tensor", "compressor": spec})[0]
     assert norms["step 1"] > 0
     assert norms["step 7"] > 0.1 * norms["step 1"]
     assert torch.isfinite(torch.tensor(list(norms.values()))).all()
@@ -96,5 +97,61 @@ def test_acpsgd_sends_one_factor_at_its_own_length(ranks: Ranks) -> None:
     # first.weight is 300 x 20 and middle.weight 40 x 300: 340 rows, 320 columns; last.weight 5 x 40 would not halve.
     others = 300 + 40 + 40 + 40 + 200 + 5 + 1
     options: Options = {"scheme": "fused_all", "compressor": "acpsgd(rank=3)"}
-    for sent in ranks.run(work_rounds.sent_by_step, 2, options, 4):
+    for sent in ranks.run(sent_by_step, 2, options, 4):
         assert sent == [4 * (3 * rows + others) for rows in (340, 320, 340, 320)]
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+def trains(group: Any, rank: int, world: int, options: Options, steps: int) -> dict[str, Any]:
+    """Train on one batch per rank; report loss before and after, weights, compressors' state and bytes beyond plan."""
+    model, optimizer, sync = attached("mlp", group, world, options, lr=0.05)
+    before = loss_of(model, rank, 0).item()
+    for _ in range(steps):
+        train(model, optimizer, rank, range(1))
+    state = {
+        f"{name} {buffer}": value
+        for name, buffers in sync.store.state_dict().items()
+        for buffer, value in buffers.items()
+        if buffer.startswith("compressor.")
+    }
+    report = {
+        "before": before,
+        "after": loss_of(model, rank, 0).item(),
+        "weights": parameters(model),
+        "state": state,
+        "surplus_bytes": sync.last.contributed_bytes - plan_bytes(sync.plan),
+    }
+    sync.detach()
+    return report
+
+
+def tensor_in_and_out(group: Any, rank: int, world: int, options: Options) -> dict[str, float]:
+    """Let the gradients of one tensor vanish for a few steps on every rank; return its update before and after."""
+    model, optimizer, sync = attached("mlp", group, world, options)
+    norms = {}
+    for step in range(8):
+        gone = 2 <= step < 5
+        optimizer.zero_grad()
+        loss = loss_of(model, rank, step)
+        if gone:
+            x, _ = batch(rank, step)
+            loss = model.last(torch.tanh(model.first(x))[:, :40]).square().mean()  # not through `middle`
+        loss.backward()
+        grad = model.middle.weight.grad
+        norms[f"step {step}"] = 0.0 if grad is None else float(grad.norm())
+        optimizer.step()
+    sync.detach()
+    return norms
+
+
+def sent_by_step(group: Any, rank: int, world: int, options: Options, steps: int) -> list[int]:
+    """Return the bytes that each of the first steps put on the wire."""
+    model, optimizer, sync = attached("mlp", group, world, options)
+    sent = []
+    for step in range(steps):
+        train(model, optimizer, rank, range(step, step + 1))
+        sent.append(sync.last.sent_bytes)
+    sync.detach()
+    return sent

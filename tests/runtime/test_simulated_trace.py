@@ -1,16 +1,14 @@
 """A simulated trace of a plan has the names, categories and tracks of the trace that the runtime wrote of it."""
 
-from __future__ import annotations
-
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runtime import work_trace
 from runtime.pool import Pool
-from runtime.work import costs_for
+from runtime.work import STEPS, attached, costs_for, train
 from simulator.systems import system_of
 
 from ssfx.core.origin import Origin
@@ -33,7 +31,7 @@ from ssfx.simulator.trace import save
     ids=["wfbp", "per tensor", "ssfusion", "oktopk", "powersgd"],
 )
 def test_the_same_plan_has_the_same_spans(pool: Pool, options: dict[str, Any], tmp_path: Path) -> None:
-    measured, text = pool.run(work_trace.traced, 2, options)[0]
+    measured, text = pool.run(traced, 2, options)[0]
     plan = Plan.from_json(text)
     profile = Profile("mlp", plan.tensors, (1e-3,) * len(plan.tensors), 1e-3, Origin("nominal"), step_s=1e-4)
     system = replace(system_of(costs_for(2), 0.05, "runtime"), overheads=Overheads(result_s_per_byte=1e-9))
@@ -51,3 +49,20 @@ def test_the_same_plan_has_the_same_spans(pool: Pool, options: dict[str, Any], t
     assert set(shown(simulated, "compress")) <= set(shown(measured, "compress"))
     assert bool(shown(simulated, "compress")) == (options["scheme"] != "wfbp")
     assert {span["cat"] for span in measured} <= {span["cat"] for span in simulated}
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+def traced(group: Any, rank: int, world: int, options: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """Return the trace's events of the last step, which the final plan executed, and that plan as JSON."""
+    model, optimizer, sync = attached("mlp", group, world, {**options, "trace": True})
+    train(model, optimizer, rank, range(STEPS - 1))
+    before = len(sync.tracer._events)
+    train(model, optimizer, rank, range(STEPS - 1, STEPS))
+    with tempfile.TemporaryDirectory() as folder:
+        sync.tracer.save(Path(folder) / "trace.json")
+        spans = [e for e in json.loads((Path(folder) / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"]
+    plan = sync.plan.to_json()
+    sync.detach()
+    return spans[before:], plan

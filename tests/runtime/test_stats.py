@@ -1,7 +1,5 @@
 """The statistics of a step against cases worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

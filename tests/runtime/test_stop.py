@@ -1,7 +1,5 @@
 """All ranks stop after the same step, whichever of them is asked and whenever."""
 
-from __future__ import annotations
-
 import pytest
 from runtime.pool import Pools
 from runtime.work_stop import STEPS, last_step

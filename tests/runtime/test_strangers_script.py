@@ -1,7 +1,5 @@
 """A training script of somebody else's goes from DDP to ssfx by two lines, and computes the same to the bit."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Chrome trace: valid JSON, known stage names, time that goes forward, lanes in launch order."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

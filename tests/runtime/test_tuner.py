@@ -1,16 +1,18 @@
 """MergeComp's measured search on real processes: it ends, ranks agree all the way, and a resumed one goes on."""
 
-from __future__ import annotations
+import io
+from typing import Any
 
 import torch
-from runtime import work_tuner
+from runtime.models import parameters
 from runtime.pool import Pool
+from runtime.work import attached, train
 
 from ssfx.schemes.search.measured_search import most_probes
 
 
 def test_the_search_ends_with_two_groups_on_which_all_ranks_agree(pool: Pool) -> None:
-    reports = pool.run(work_tuner.searches, 2)
+    reports = pool.run(searches, 2)
     first = reports[0]
     for report in reports:
         for key in ("plans", "settled", "groups", "probe_times_s"):
@@ -24,7 +26,56 @@ def test_the_search_ends_with_two_groups_on_which_all_ranks_agree(pool: Pool) ->
 
 
 def test_a_resumed_search_goes_on_where_it_was(pool: Pool) -> None:
-    for before, loaded, ended in pool.run(work_tuner.goes_on_after_a_resume, 2):
+    for before, loaded, ended in pool.run(goes_on_after_a_resume, 2):
         assert before
         assert loaded == before
         assert ended
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+OPTIONS = {
+    "scheme": "mergecomp", "compressor": "topk", "density": 0.1, "search": "measured", "probe_iters": 2,
+    "probe_warmup": 1, "profile_iters": 2,
+}  # fmt: skip
+
+
+def searches(group: Any, rank: int, world: int) -> dict[str, Any]:
+    """Train until the search has ended; report the plans used on the way and what the ranks hold at the end."""
+    model, optimizer, sync = attached("mlp", group, world, OPTIONS)
+    plans, steps = [], 0
+    while sync._planner.tuner is None or not sync._planner.tuner.finished:
+        train(model, optimizer, rank, range(steps, steps + 1))
+        plans.append(sync.plan.digest)
+        steps += 1
+        assert steps < 400, "the search does not end"
+    kept = {name: buffers["residual"] for name, buffers in sync.store.state_dict().items() if "residual" in buffers}
+    settled = sync.plan.digest
+    train(model, optimizer, rank, range(steps, steps + 5))
+    report = {
+        "plans": plans, "settled": settled, "last": sync.plan.digest,
+        "probe_times_s": sync._planner.tuner.probe_times_s,
+        "groups": [lane.tensors for _, lane in sync.plan.lanes()], "tensors": len(sync.plan.tensors),
+        "weights": parameters(model), "kept": sorted(kept),
+    }  # fmt: skip
+    sync.detach()
+    return report
+
+
+def goes_on_after_a_resume(group: Any, rank: int, world: int) -> tuple[list[float], list[float], bool]:
+    """Save in the middle of a search and load elsewhere; return the probe times of both, and whether it ends."""
+    model, optimizer, sync = attached("mlp", group, world, OPTIONS)
+    train(model, optimizer, rank, range(12))
+    file = io.BytesIO()
+    torch.save(sync.state_dict(), file)
+    file.seek(0)
+    before = list(sync._planner.tuner.probe_times_s)
+    sync.detach()
+    again, again_optimizer, again_sync = attached("mlp", group, world, OPTIONS)
+    again_sync.load_state_dict(torch.load(file, weights_only=False))
+    loaded = list(again_sync._planner.tuner.probe_times_s)
+    train(again, again_optimizer, rank, range(12, 150))
+    ended = again_sync._planner.tuner.finished
+    again_sync.detach()
+    return before, loaded, ended

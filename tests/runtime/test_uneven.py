@@ -1,7 +1,5 @@
 """Ranks that part: who waits for one that left says so at once, and inside `join` uneven inputs are no trouble."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
@@ -9,11 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 from processes import HANG_S, Started
-from runtime import work_uneven as work
+from runtime.models import build, loss_of
 from runtime.pool import Pool
 from runtime.test_guards import said
-from runtime.work_attach import SPARSE
+from runtime.work import costs_for, train
+from runtime.work_attach import SPARSE, Options, distance, same_on_all_ranks, sgd
+from runtime.work_guards import error_of
+from torch.distributed.algorithms.join import Join
+
+import ssfx
 
 SCRIPT = Path(__file__).parent / "script_peers.py"
 
@@ -97,7 +102,7 @@ JOIN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("options", JOIN.values(), ids=JOIN)
 @pytest.mark.parametrize("batches", [[5, 3, 4], [0, 2, 0], [3, 3, 3]], ids=str)
 def test_uneven_inputs_inside_join(pool: Pool, options: dict[str, Any], how: str, batches: list[int]) -> None:
-    for report in pool.run(work.uneven, 3, how, options, batches):
+    for report in pool.run(uneven, 3, how, options, batches):
         assert report["exchanges"] == max(batches)
         assert report["parameters agree"]
         assert report["optimizers agree"]
@@ -106,10 +111,93 @@ def test_uneven_inputs_inside_join(pool: Pool, options: dict[str, Any], how: str
 
 @pytest.mark.parametrize("options", [{}, SPARSE | {"density": 1.0}], ids=["ddp", "topk-1"])
 def test_who_has_no_more_batches_counts_with_zeros(pool: Pool, options: dict[str, Any]) -> None:
-    for distance in pool.run(work.against_zeros, 2, options):
-        assert distance < 1e-6
+    assert max(pool.run(against_zeros, 2, options)) < 1e-6
 
 
 def test_rates_that_differ_after_join_are_named(pool: Pool) -> None:
-    for text in pool.run(work.schedule_in_join, 2):
+    for text in pool.run(schedule_in_join, 2):
         said(text, "learning rate of group 0", "rank 0", "rank 1", "schedule")
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+def _states_agree(group: Any, optimizer: torch.optim.Optimizer) -> bool:
+    same = True
+    for state in (optimizer.state[p] for group_ in optimizer.param_groups for p in group_["params"]):
+        for value in (value for _, value in sorted(state.items()) if isinstance(value, torch.Tensor)):
+            first = value.clone()
+            dist.broadcast(first, 0, group=group)
+            same &= torch.equal(first, value)
+    return same
+
+
+def uneven(group: Any, rank: int, world: int, how: str, options: Options, batches: list[int]) -> dict[str, Any]:
+    """Train with so many batches on each rank, then one more together."""
+    model = build("mlp")
+    optimizer = torch.optim.AdamW(model.parameters()) if how == "adam" else sgd(model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if how == "scaler" else None
+    sync = ssfx.attach(model, optimizer, process_group=group, scaler=scaler, costs=costs_for(world), **options)
+
+    def step(number: int) -> None:
+        optimizer.zero_grad()
+        if how == "accumulate":
+            with sync.no_sync():
+                loss_of(model, rank, 100 + number).backward()
+        if scaler is None:
+            loss_of(model, rank, number).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+        else:
+            scaler.scale(loss_of(model, rank, number)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    with Join([sync]) if how == "Join" else sync.join():
+        for number in range(batches[rank]):
+            step(number)
+    report = {
+        "exchanges": sync.step,
+        "parameters agree": same_on_all_ranks(group, model),
+        "optimizers agree": _states_agree(group, optimizer),
+    }
+    step(50)
+    report["trains on"] = same_on_all_ranks(group, model) and sync.step == max(batches) + 1
+    sync.detach()
+    return report
+
+
+def against_zeros(group: Any, rank: int, world: int, options: Options) -> float:
+    """Return the distance from a twin of which rank 1 trains on losses of zero where it has no batch."""
+    model, twin = build("mlp"), build("mlp")
+    mine, theirs = sgd(model.parameters()), sgd(twin.parameters())
+    sync = ssfx.attach(model, mine, process_group=group, **options)
+    other = ssfx.attach(twin, theirs, process_group=group, **options)
+    with sync.join():
+        train(model, mine, rank, range(5 if rank == 0 else 3))
+    for step in range(5):
+        theirs.zero_grad()
+        (loss_of(twin, rank, step) * float(rank == 0 or step < 3)).backward()
+        theirs.step()
+    sync.detach()
+    other.detach()
+    return distance(model, twin)
+
+
+def schedule_in_join(group: Any, rank: int, world: int) -> str:
+    model = build("mlp")
+    optimizer = sgd(model.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    sync = ssfx.attach(model, optimizer, process_group=group)
+
+    def train() -> None:
+        with sync.join():
+            for step in range(3 + rank):
+                optimizer.zero_grad()
+                loss_of(model, rank, step).backward()
+                optimizer.step()
+                schedule.step()
+
+    text = error_of(train)
+    sync.detach()
+    return text

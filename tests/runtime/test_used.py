@@ -1,7 +1,5 @@
 """What becomes of an exchange: its memory is committed when an optimizer steps, else undone with its gradients."""
 
-from __future__ import annotations
-
 import pytest
 from plan.options import keeps_all
 from runtime import work_used as work

@@ -1,24 +1,27 @@
 """Virtual ranks train as real ones do, in every bit; what cannot be done is said in one line."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from docs.markdown import python_blocks
-from runtime import work, work_virtual
-from runtime.cases import CASES, DENSE, Options, ident, of_scheme, turns
-from runtime.models import build, loss_of
+from runtime import work
+from runtime.cases import CASES, DENSE, Options, ident, of_scheme, profiled, turns
+from runtime.models import batch, build, loss_of
 from runtime.pool import Pool
 from runtime.ranks import Virtual
+from runtime.work import costs_for
+from torch import nn
 
 import ssfx
 from ssfx.collectives.comm import Comm
+from ssfx.compressors.memories import memories
 from ssfx.core.errors import ConfigError, RunError
+from ssfx.runtime.online import parameter_names, registration_profile
 
 ALL = [*CASES, *(of_scheme(scheme, 2) for scheme in DENSE)]
 SOME = turns(ALL, [2, 3, 4])
@@ -33,9 +36,7 @@ def eight() -> Iterator[Pool]:
 
 
 @pytest.mark.parametrize(
-    ("options", "world"),
-    [*SOME, *(pytest.param(*case, marks=pytest.mark.nightly) for case in OTHERS)],
-    ids=ident,
+    ("options", "world"), [*SOME, *(pytest.param(*case, marks=pytest.mark.nightly) for case in OTHERS)], ids=ident
 )
 def test_real_ranks_are_equalled_in_every_bit(pool: Pool, options: Options, world: int) -> None:
     assert_equal(pool, options, world)
@@ -55,9 +56,9 @@ def test_real_ranks_with_other_orders_and_no_gradients_are_equalled(pool: Pool) 
 
 def assert_equal(pool: Any, options: Options, world: int) -> None:
     options = {**options, **({"costs": of_scheme(options["scheme"], world)["costs"]} if "costs" in options else {})}
-    real = pool.run(work_virtual.on_gloo, world, options)
+    real = pool.run(on_gloo, world, options)
     for share in (False, True):  # of the weights
-        assert_same(real, work_virtual.virtual(world, options, share=share))
+        assert_same(real, virtual(world, options, share=share))
 
 
 def assert_same(real: list[dict[str, Any]], virtual: list[dict[str, Any]]) -> None:
@@ -238,3 +239,59 @@ def after_a_schedule(rank: int, comm: Comm) -> None:
 def test_what_shared_weights_cannot_do_is_refused(train: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         ssfx.virtual_ranks(train, 2)
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+STEPS = 7
+
+
+def on_gloo(group: Any, rank: int, world: int, options: Options) -> dict[str, Any]:
+    return trained(rank, world, options, process_group=group)
+
+
+def virtual(world: int, options: Options, *, share: bool = False) -> list[dict[str, Any]]:
+    def train(rank: int, comm: Comm) -> dict[str, Any]:
+        return trained(rank, world, options, share=share, comm=comm)
+
+    return ssfx.virtual_ranks(train, world)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(20, 300), nn.BatchNorm1d(300), nn.Tanh(), nn.Dropout(0.2), nn.Linear(300, 40), nn.LayerNorm(40),
+        nn.Linear(40, 5),
+    )  # fmt: skip
+
+
+def trained(rank: int, world: int, options: Options, *, share: bool = False, **where: Any) -> dict[str, Any]:
+    """Train some steps; return all that must be equal on real and virtual ranks."""
+    model = network()
+    memory = options.get("memory")
+    momentum = 0.0 if memory is not None and memories.build(memory).forbids_optimizer_momentum else 0.9
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+    if share:
+        ssfx.share_weights(model, optimizer, where["comm"])
+    given = {"costs": costs_for(world), **options}
+    if profiled(options):
+        base = registration_profile(parameter_names(model))
+        given["profile"] = replace(base, ready_gap_s=(1e-3,) * len(base.tensors), forward_s=1e-2)
+    sync = ssfx.attach(model, optimizer, **where, **given)
+    torch.manual_seed(rank)
+    losses = []
+    for step in range(STEPS):
+        inputs, targets = batch(rank, step)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    sync.detach()
+    return {
+        "losses": losses, "state": {**model.state_dict()}, "plan": sync.plan.to_json(),
+        "memory": {f"{n} {b}": t for n, kept in sync.store.state_dict().items() for b, t in kept.items()},
+        "sent": sync.comm.sent, "contributed": sync.comm.contributed_bytes, "calls": sync.comm.calls,
+        "random": torch.rand(3),
+    }  # fmt: skip

@@ -1,7 +1,5 @@
 """What the pool's ranks run: each function checks one contract of the runtime and returns what the test compares."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager

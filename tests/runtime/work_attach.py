@@ -1,7 +1,5 @@
 """What the pool's ranks run for the promises of `ssfx.attach`: mostly a run with ssfx beside one with torch DDP."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +22,13 @@ STEPS = 4
 
 def sgd(params: Any, momentum: float = 0.9) -> torch.optim.SGD:
     return torch.optim.SGD(params, lr=0.1, momentum=momentum)
+
+
+def attach_mlp(group: Any, momentum: float = 0.9, **options: Any) -> tuple[Any, torch.optim.SGD, Any]:
+    """Return a model, an optimizer and the exchange between them."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), momentum)
+    return model, optimizer, ssfx.attach(model, optimizer, process_group=group, **options)
 
 
 def same_on_all_ranks(group: Any, model: nn.Module) -> bool:
@@ -185,16 +190,12 @@ def float64(group: Any, rank: int, world: int) -> float:
 
 
 def frozen_after_attach(group: Any, rank: int, world: int, options: Options) -> dict[str, bool]:
-    model = build("mlp")
-    optimizer = sgd(model.parameters())
-    sync = ssfx.attach(model, optimizer, process_group=group, **options)
-    for step in range(2):
-        _step(model, optimizer, rank, step, "mlp", "")
+    model, optimizer, sync = attach_mlp(group, **options)
+    train(model, optimizer, rank, range(2))
     optimizer.zero_grad()
     model.middle.weight.requires_grad_(False)
     weight = model.middle.weight.detach().clone()
-    for step in range(2, 5):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(2, 5))
     report = {
         "kept": torch.equal(weight, model.middle.weight),
         "without_grad": model.middle.weight.grad is None,
@@ -235,8 +236,7 @@ def detaches(group: Any, rank: int, world: int, options: Options) -> dict[str, b
     report = {}
     for turn in ("first", "second"):
         sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
-        for step in range(7):
-            _step(model, optimizer, rank, step, "mlp", "")
+        train(model, optimizer, rank, range(7))
         report[f"{turn} replicas equal"] = same_on_all_ranks(group, model)
         sync.detach()
         sync.detach()
@@ -354,9 +354,7 @@ def comm_after_detach(group: Any, rank: int, world: int) -> float:
 
 def handle_text(group: Any, rank: int, world: int, options: Options, steps: int) -> str:
     """Return what a handle's repr says after some steps."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters())
-    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    model, optimizer, sync = attach_mlp(group, **options)
     train(model, optimizer, rank, range(steps))
     text = repr(sync)
     sync.detach()
@@ -370,8 +368,7 @@ def exempt(group: Any, rank: int, world: int, options: Options) -> tuple[set[str
         loss_of(one, rank, 0, "mlp").backward()
     named = zip(model.named_parameters(), twin.module.parameters(), strict=True)
     differ = {name for (name, a), b in named if not torch.equal(a.grad, b.grad)}
-    for step in range(6):
-        _step(model, mine, rank, step, "mlp", "")
+    train(model, mine, rank, range(6))
     segments = [segment for _, lane in sync.plan.lanes() for segment in lane.segments]
     compressed = {name for segment in segments if not segment.dense for name in segment.tensors}
     text = ""

@@ -1,7 +1,5 @@
 """What the pool's ranks run on a device that exists only in bookkeeping."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """What the pool's ranks run: models, optimizers and states with which an exchange would be wrong without an error."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import warnings
@@ -18,10 +16,10 @@ import ssfx
 from ssfx.core.errors import ConfigError
 
 
-def error_of(work: Callable[[], Any]) -> str:
+def error_of(work: Callable[[], Any], kind: type[Exception] = ConfigError) -> str:
     try:
         work()
-    except ConfigError as error:
+    except kind as error:
         return str(error)
     return ""
 

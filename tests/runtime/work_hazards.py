@@ -1,15 +1,14 @@
 """What the pool's ranks run for bugs that were found and are not fixed yet."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from runtime.models import build, loss_of
-from runtime.work import costs_for, given_times
-from runtime.work_attach import DGC, SPARSE, _step, distance, same_on_all_ranks, sgd
+from runtime.work import costs_for, given_times, train
+from runtime.work_attach import DGC, SPARSE, _step, attach_mlp, distance, same_on_all_ranks, sgd
+from runtime.work_guards import error_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -17,14 +16,6 @@ import ssfx
 from ssfx.core.errors import ConfigError, RunError
 
 Options = dict[str, Any]
-
-
-def _text(work: Any) -> str:
-    try:
-        work()
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 def disabled_scaler(group: Any, rank: int, world: int) -> bool:
@@ -49,24 +40,15 @@ def after_a_failed_backward(group: Any, rank: int, world: int) -> str:
     def fail(gradient: torch.Tensor) -> None:
         raise ValueError("broken")
 
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, scheme="wfbp")
-    for step in range(2):
-        optimizer.zero_grad()
-        loss_of(model, rank, step).backward()
-        optimizer.step()
+    model, optimizer, sync = attach_mlp(group, 0.0, scheme="wfbp")
+    train(model, optimizer, rank, range(2))
     handle = model.first.weight.register_hook(fail)
     with suppress(ValueError):
         loss_of(model, rank, 77).backward()
     handle.remove()
-    try:
-        loss_of(model, rank, 3).backward()
-    except RunError as error:
-        return str(error)
-    finally:
-        sync.detach()
-    return ""
+    text = error_of(lambda: loss_of(model, rank, 3).backward(), RunError)
+    sync.detach()
+    return text
 
 
 class Checkpointed(nn.Module):
@@ -87,8 +69,7 @@ def reentrant_checkpoint(group: Any, rank: int, world: int, options: Options) ->
         model = Checkpointed(inner) if wrap else inner
         optimizer = sgd(model.parameters())
         sync = ssfx.attach(model, optimizer, process_group=group, **options)
-        for step in range(4):
-            _step(model, optimizer, rank, step, "mlp", "")
+        train(model, optimizer, rank, range(4))
         if wrap:
             steps = sync.step
         sync.detach()
@@ -98,9 +79,7 @@ def reentrant_checkpoint(group: Any, rank: int, world: int, options: Options) ->
 
 def closure(group: Any, rank: int, world: int) -> int:
     """Optimizer steps with a closure; return how many exchanges 3 of them took."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters())
-    sync = ssfx.attach(model, optimizer, process_group=group, **SPARSE)
+    model, optimizer, sync = attach_mlp(group, **SPARSE)
 
     for step in range(3):
 
@@ -122,37 +101,30 @@ def differing_option(group: Any, rank: int, world: int, options: list[Options]) 
     def attach() -> None:
         ssfx.attach(model, sgd(model.parameters(), 0.0), process_group=group, **options[rank]).detach()
 
-    return _text(attach)
+    return error_of(attach)
 
 
 def loads(group: Any, rank: int, world: int, saved: Options, loaded: Options) -> str:
     """Load the state of a run with other options; return the refusal."""
     states = []
     for options in (saved, loaded):
-        model = build("mlp")
-        optimizer = sgd(model.parameters(), 0.0)
-        sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
-        for step in range(2):
-            _step(model, optimizer, rank, step, "mlp", "")
+        model, optimizer, sync = attach_mlp(group, 0.0, **{"costs": costs_for(world), **options})
+        train(model, optimizer, rank, range(2))
         states.append(sync.state_dict())
         if options is loaded:
-            text = _text(lambda sync=sync: sync.load_state_dict(states[0]))
+            text = error_of(lambda sync=sync: sync.load_state_dict(states[0]))
         sync.detach()
     return text
 
 
 def early_state(group: Any, rank: int, world: int) -> str:
     """Load a state saved while profiling into a run that has its plan; return the scheme that is used in the end."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **DGC)
+    model, optimizer, sync = attach_mlp(group, 0.0, costs=costs_for(world), **DGC)
     _step(model, optimizer, rank, 0, "mlp", "")
     state = sync.state_dict()
-    for step in range(1, 8):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(1, 8))
     sync.load_state_dict(state)
-    for step in range(1, 8):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(1, 8))
     sync.detach()
     return sync.plan.scheme
 
@@ -164,7 +136,7 @@ def attached_twice(group: Any, rank: int, world: int) -> str:
     def attach() -> None:
         ssfx.attach(model, sgd(model.parameters()), process_group=group).detach()
 
-    text = _text(attach)
+    text = error_of(attach)
     sync.detach()
     return text
 

@@ -1,15 +1,13 @@
 """What the pool's ranks run: saved state, and the DGC memory in training."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from runtime.models import build, loss_of
-from runtime.work import costs_for
-from runtime.work_attach import DGC, SPARSE, STEPS, Options, _step, distance, same_on_all_ranks, sgd
+from runtime.work import costs_for, train
+from runtime.work_attach import DGC, SPARSE, STEPS, Options, _step, attach_mlp, distance, same_on_all_ranks, sgd
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
@@ -17,9 +15,7 @@ import ssfx
 
 def state_is_plain(group: Any, rank: int, world: int, options: Options) -> list[bool]:
     """Return whether states saved after 1 and 7 steps load with weights_only and are equal to what was saved."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+    model, optimizer, sync = attach_mlp(group, 0.0, **{"costs": costs_for(world), **options})
     good = []
     for step in range(7):
         _step(model, optimizer, rank, step, "mlp", "")
@@ -54,9 +50,7 @@ def momentum_correction(group: Any, rank: int, world: int, nesterov: bool) -> tu
         _step(ddp, theirs, rank, step, "mlp", "")
     sync.detach()
 
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, memory=spec, **SPARSE)
+    model, optimizer, sync = attach_mlp(group, 0.0, memory=spec, **SPARSE)
     momentum = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     worst = 0.0
     for step in range(STEPS):
@@ -92,17 +86,14 @@ def dgc_end_to_end(group: Any, rank: int, world: int) -> dict[str, bool]:
         return model, optimizer, ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **DGC)
 
     model, optimizer, sync = start()
-    for step in range(8):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(8))
     kept, weights = sync.state_dict(), model.state_dict()
     weights = {name: value.clone() for name, value in weights.items()}
-    for step in range(8, 12):
-        _step(model, optimizer, rank, step, "mlp", "")
+    train(model, optimizer, rank, range(8, 12))
     again, again_optimizer, again_sync = start()
     again.load_state_dict(weights)
     again_sync.load_state_dict(kept)
-    for step in range(8, 12):
-        _step(again, again_optimizer, rank, step, "mlp", "")
+    train(again, again_optimizer, rank, range(8, 12))
     dense = [n for _, lane in sync.plan.lanes() for s in lane.segments if s.dense for n in s.tensors]
     report = {
         "some dense, some not": 0 < len(dense) < len(sync.plan.tensors),
@@ -122,9 +113,7 @@ def dgc_end_to_end(group: Any, rank: int, world: int) -> dict[str, bool]:
 
 def follows_the_rate(group: Any, rank: int, world: int, memory: str) -> dict[str, float]:
     """Drop the rate tenfold after one step and run a step without gradients; return what became of the residual."""
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, memory=memory, **SPARSE)
+    model, optimizer, sync = attach_mlp(group, 0.0, memory=memory, **SPARSE)
     optimizer.zero_grad()
     loss_of(model, rank, 0).backward()
     optimizer.step()
@@ -151,9 +140,7 @@ def warms_up(group: Any, rank: int, world: int, options: Options, steps: int) ->
 
     What is sent and what stays behind, over all ranks, is what there was: gradients and what had stayed before.
     """
-    model = build("mlp")
-    optimizer = sgd(model.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    model, optimizer, sync = attach_mlp(group, 0.0, **options)
     seen = []
     for step in range(steps):
         (density,) = {segment.density for _, lane in sync.plan.lanes() for segment in lane.segments}

@@ -1,7 +1,5 @@
 """What the pool's ranks run to break reducers: loss scales, bad steps, resumes, odd models and odd groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import torch
 from runtime.models import build, loss_of, parameters
 from runtime.ranks import among, is_rank_0s
+from runtime.work import train
 from torch import nn
 
 import ssfx
@@ -219,10 +218,7 @@ def figures(group: Any, rank: int, world: int, options: Options, steps: int) -> 
     """Return, for every step after planning, what the statistics say and what was really exchanged."""
     model = build("mlp")
     optimizer, sync = attach(model, group, world, options)
-    for step in range(6):
-        optimizer.zero_grad()
-        loss_of(model, rank, step).backward()
-        optimizer.step()
+    train(model, optimizer, rank, range(6))
     reduced = [lane for lane in sync._exchange.lanes if isinstance(lane, ReduceLane)]
     others = [lane for lane in sync._exchange.lanes if not isinstance(lane, ReduceLane)]
     reports = []
@@ -298,10 +294,7 @@ def refusal(group: Any, rank: int, world: int, options: Options, steps: int) -> 
     except ssfx.core.errors.ConfigError as error:
         return str(error)
     try:
-        for step in range(steps):
-            optimizer.zero_grad()
-            loss_of(model, rank, step).backward()
-            optimizer.step()
+        train(model, optimizer, rank, range(steps))
     except ssfx.core.errors.ConfigError as error:
         return str(error)
     finally:

@@ -1,7 +1,5 @@
 """What the pool's ranks run to try reducers on odd models, in odd groups and several at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +7,7 @@ import torch
 import torch.distributed as dist
 from runtime.models import build, loss_of, parameters
 from runtime.ranks import add_up, is_rank_0s
+from runtime.work import train
 from runtime.work_reduced import Options, attach
 from torch import nn
 
@@ -111,10 +110,7 @@ def two_models(group: Any, rank: int, world: int, options: list[Options], at_onc
     alone, together = [build("mlp", seed) for seed in (1, 2)], [build("mlp", seed) for seed in (1, 2)]
     for model, given in zip(alone, options, strict=True):
         optimizer, sync = attach(model, group, world, given)
-        for step in range(7):
-            optimizer.zero_grad()
-            loss_of(model, rank, step).backward()
-            optimizer.step()
+        train(model, optimizer, rank, range(7))
         sync.detach()
     pairs = [attach(model, None, world, given) for model, given in zip(together, options, strict=True)]
     for step in range(7):
@@ -164,17 +160,14 @@ def again(group: Any, rank: int, world: int, options: Options, others: Options) 
     model = build("mlp")
     fresh = build("mlp")
 
-    def train(one: torch.nn.Module, given: Options) -> None:
+    def go(one: torch.nn.Module, given: Options) -> None:
         optimizer, sync = attach(one, group, world, given)
-        for step in range(7):
-            optimizer.zero_grad()
-            loss_of(one, rank, step).backward()
-            optimizer.step()
+        train(one, optimizer, rank, range(7))
         sync.detach()
 
-    train(model, options)
-    train(model, others)
+    go(model, options)
+    go(model, others)
     fresh.load_state_dict(model.state_dict())
-    train(model, options)
-    train(fresh, options)
+    go(model, options)
+    go(fresh, options)
     return [n for n, p in parameters(model).items() if not torch.equal(p, parameters(fresh)[n])]

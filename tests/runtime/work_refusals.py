@@ -1,27 +1,21 @@
 """What the pool's ranks run: what attach and load_state_dict refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from runtime.models import Mlp, build, loss_of
 from runtime.work_attach import SPARSE, Options, sgd
+from runtime.work_guards import error_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
-from ssfx.core.errors import ConfigError
 
 
 def refusal(group: Any, rank: int, world: int, case: str) -> str:
     """Return the text of the ConfigError that `case` raises on this rank."""
-    try:
-        REFUSED[case](group, rank)
-    except ConfigError as error:
-        return str(error)
-    return ""
+    return error_of(lambda: REFUSED[case](group, rank))
 
 
 def _ddp_wrapped(group: Any, rank: int) -> None:

@@ -1,7 +1,5 @@
 """Resuming with the times that a scheme plans by given: those after the cut would be measured anew, and differ."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

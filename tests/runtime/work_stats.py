@@ -1,7 +1,5 @@
 """What the pool's ranks run for the statistics and the trace of a step."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path
@@ -119,10 +117,7 @@ def _hierarchical(collective: Any, nbytes: int, item_bytes: int, rank: int, worl
 def trace(group: Any, rank: int, world: int, options: Options) -> tuple[dict[str, Any], list[str], int]:
     """Return the trace file of a few steps, what the exchange spans of the last step must be called, and lanes."""
     model, optimizer, sync = attached("mlp", group, world, {**options, "trace": True})
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        loss_of(model, rank, step).backward()
-        optimizer.step()
+    train(model, optimizer, rank, range(STEPS))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         sync.tracer.save(path)

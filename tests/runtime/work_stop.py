@@ -1,7 +1,5 @@
 """Ranks that are asked to stop while they exchange something in every step."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

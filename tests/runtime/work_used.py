@@ -1,7 +1,5 @@
 """What the pool's ranks run on what becomes of a gradient: stepped with, thrown away, or of a frozen parameter."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import random
@@ -11,11 +9,11 @@ import torch
 import torch.distributed as dist
 from runtime.ranks import add_up, among, is_rank_0s
 from runtime.work import costs_for
+from runtime.work_guards import error_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
-from ssfx.core.errors import ConfigError
 
 Options = dict[str, Any]
 RATE = 0.5
@@ -322,13 +320,9 @@ def steps_inside_backward(group: Any, rank: int, world: int) -> str:
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(lambda _: optimizer.step())
     sync = ssfx.attach(model, optimizer, process_group=group)
-    try:
-        loss_on(model, rank, 0).backward()
-    except ConfigError as error:
-        return str(error)
-    finally:
-        sync.detach()
-    return ""
+    text = error_of(lambda: loss_on(model, rank, 0).backward())
+    sync.detach()
+    return text
 
 
 class _Lines(logging.Handler):

@@ -1,7 +1,5 @@
 """A small transformer whose sizes do not divide evenly, with a frozen and a tied parameter, wrapped by fully_shard."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

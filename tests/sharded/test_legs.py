@@ -1,7 +1,5 @@
 """What `ssfx.attach` promises for `fully_shard`: torch's results where nothing is left out, and bytes as planned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +195,7 @@ def test_nothing_of_the_replicas_travels_beside_what_is_counted(ranks: Run) -> N
 
 
 @pytest.mark.parametrize(
-    ("shape", "options"),
-    [pytest.param((2, 2), {}, id="ddp"), pytest.param((2, 2), POWERSGD, id="powersgd"), *LEGS],
+    ("shape", "options"), [pytest.param((2, 2), {}, id="ddp"), pytest.param((2, 2), POWERSGD, id="powersgd"), *LEGS]
 )
 def test_a_bad_number_that_the_script_skips_leaves_no_trace(ranks: Run, shape: Any, options: Options) -> None:
     for seen, changed, same, discarded in ranks(work.bad_number, 4, shape, options):

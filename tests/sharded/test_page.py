@@ -1,7 +1,5 @@
 """The script of docs/sharded.md, as a user would run it, and the same without its two lines of ssfx."""
 
-from __future__ import annotations
-
 import torch
 from docs.markdown import ROOT, python_blocks
 from sharded import work

@@ -1,7 +1,5 @@
 """The simulator of sharded models sends what torch and ssfx send on real processes, byte by byte."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The recipe for torchtitan, on a stand-in for it: exchanged by ssfx, and refused where that cannot be."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stand-in for torchtitan 0.3, with what `ssfx.runtime.integrations.torchtitan` uses of it and nothing else."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
+from runtime.work_guards import error_of
 from sharded.models import adam, build, loss_of, mesh_of, shards_of
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -53,6 +54,14 @@ def compile_as(habit: str, *models: Any) -> None:
             part.compile(backend="eager")
 
 
+def _twins(shape: Shape, sgd_lr: float | None = None) -> tuple[Any, ...]:
+    """Return a mesh, two equal models on it and an optimizer for each: Adam, or SGD at a rate."""
+    mesh = mesh_of(*shape)
+    models = build(mesh), build(mesh)
+    made = (adam(one) if sgd_lr is None else torch.optim.SGD(one.parameters(), lr=sgd_lr) for one in models)
+    return mesh, *models, *made
+
+
 def _distance(a: nn.Module, b: nn.Module) -> float:
     pairs = zip(shards_of(a), shards_of(b), strict=True)
     return max(float((x - y).abs().max()) for x, y in pairs if x.numel())
@@ -95,12 +104,7 @@ def refusal(group: Any, rank: int, world: int, shape: Shape, options: Options) -
     """Return the text with which attach refuses."""
     model = build(mesh_of(*shape))
     optimizer = adam(model)
-    try:
-        sync = ssfx.attach(model, optimizer, **options)
-    except ConfigError as error:
-        return str(error)
-    sync.detach()
-    return ""
+    return error_of(lambda: ssfx.attach(model, optimizer, **options).detach())
 
 
 def _memory(sync: Any) -> dict[str, torch.Tensor]:
@@ -143,9 +147,7 @@ def bad_number(group: Any, rank: int, world: int, shape: Shape, options: Options
     Return whether all ranks saw it, the memory is as before, later steps are those of a run without it, and how many
     exchanges were thrown away.
     """
-    mesh = mesh_of(*shape)
-    model, clean = build(mesh), build(mesh)
-    mine, theirs = adam(model), adam(clean)
+    _, model, clean, mine, theirs = _twins(shape)
     sync, other = ssfx.attach(model, mine, **options), ssfx.attach(clean, theirs, **options)
     for step in range(2):
         _step(model, mine, rank, step, "")
@@ -183,9 +185,7 @@ def stepped_with_bad_number(group: Any, rank: int, world: int, shape: Shape, opt
 
 def scaled(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[float, bool]:
     """Train with a loss scale that overflows at first, beside no scale; return the distance and whether it skipped."""
-    mesh = mesh_of(*shape)
-    model, twin = build(mesh), build(mesh)
-    mine, theirs = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(twin.parameters(), lr=0.1)
+    _, model, twin, mine, theirs = _twins(shape, 0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, backoff_factor=2.0**-120)
     sync, other = ssfx.attach(model, mine, scaler=scaler, **options), ssfx.attach(twin, theirs, **options)
     for step in (0, 0, 1, 2):
@@ -208,9 +208,7 @@ def thrown_away(
     group: Any, rank: int, world: int, shape: Shape, options: Options, clear: str
 ) -> tuple[bool, bool, int]:
     """Throw one gradient away between steps; return whether weights and memory are those of a run without it."""
-    mesh = mesh_of(*shape)
-    model, twin = build(mesh), build(mesh)
-    mine, theirs = adam(model), adam(twin)
+    _, model, twin, mine, theirs = _twins(shape)
     sync, other = ssfx.attach(model, mine, **options), ssfx.attach(twin, theirs, **options)
     for step in range(4):
         if step == 2:
@@ -235,9 +233,7 @@ def mass(group: Any, rank: int, world: int, shape: Shape, options: Options, habi
 
     Weights must not move for gradients to be comparable, so the optimizer's rate is 0 and `.grad` is added up.
     """
-    mesh = mesh_of(*shape)
-    model, twin = build(mesh), build(mesh)
-    mine, theirs = torch.optim.SGD(model.parameters(), lr=0.0), torch.optim.SGD(twin.parameters(), lr=0.0)
+    mesh, model, twin, mine, theirs = _twins(shape, 0.0)
     sync = ssfx.attach(model, mine, **options)
     applied: dict[str, torch.Tensor] = {}
     native: dict[str, torch.Tensor] = {}
@@ -259,9 +255,7 @@ def mass(group: Any, rank: int, world: int, shape: Shape, options: Options, habi
 
 def cancelled(group: Any, rank: int, world: int, shape: Shape, options: Options) -> float:
     """As `mass`, where gradients of one weight are set to zeros in place in two of four steps: none of them is kept."""
-    mesh = mesh_of(*shape)
-    model, twin = build(mesh), build(mesh)
-    mine, theirs = torch.optim.SGD(model.parameters(), lr=0.0), torch.optim.SGD(twin.parameters(), lr=0.0)
+    mesh, model, twin, mine, theirs = _twins(shape, 0.0)
     sync = ssfx.attach(model, mine, **options)
     held = next(name for name, p in model.named_parameters() if p.dim() > 1)
     applied = native = torch.zeros(())
@@ -322,9 +316,7 @@ def kept_everywhere(kept: Any, name: str, mesh: Any, shape: Shape) -> torch.Tens
 
 def native_again(group: Any, rank: int, world: int, shape: Shape, options: Options) -> float:
     """Attach and detach; return how far training is then from a model that never was attached."""
-    mesh = mesh_of(*shape)
-    model, twin = build(mesh), build(mesh)
-    mine, theirs = adam(model), adam(twin)
+    _, model, twin, mine, theirs = _twins(shape)
     ssfx.attach(model, mine, **options).detach()
     sync = ssfx.attach(model, mine, scheme="ddp")
     sync.detach()
@@ -336,9 +328,7 @@ def native_again(group: Any, rank: int, world: int, shape: Shape, options: Optio
 
 def evaluated_between(group: Any, rank: int, world: int, shape: Shape, options: Options) -> float:
     """Evaluate before attach and between steps; return the distance to torch's result without evaluation."""
-    mesh = mesh_of(*shape)
-    model, twin = build(mesh), build(mesh)
-    mine, theirs = adam(model), adam(twin)
+    _, model, twin, mine, theirs = _twins(shape)
     with torch.no_grad():
         loss_of(model, rank, 50)
     sync = ssfx.attach(model, mine, **options)
@@ -356,28 +346,19 @@ def changed_state(group: Any, rank: int, world: int, shape: Shape, options: Opti
     """Return the text with which a state is refused whose `key` is `value`."""
     model = build(mesh_of(*shape))
     sync = ssfx.attach(model, adam(model), **options)
-    state = sync.state_dict() | {key: value}
-    try:
-        sync.load_state_dict(state)
-    except ConfigError as error:
-        return str(error)
-    finally:
-        sync.detach()
-    return ""
+    text = error_of(lambda: sync.load_state_dict(sync.state_dict() | {key: value}))
+    sync.detach()
+    return text
 
 
 def refused_late(group: Any, rank: int, world: int, shape: Shape, options: Options) -> str:
     """Return the text of the error of a step in which a parameter of a group is frozen."""
     model = build(mesh_of(*shape))
     sync = ssfx.attach(model, adam(model), **options)
-    try:
-        model.blocks[0].up.bias.requires_grad_(False)
-        loss_of(model, rank, 0).backward()
-    except RunError as error:
-        return str(error)
-    finally:
-        sync.detach()
-    return ""
+    model.blocks[0].up.bias.requires_grad_(False)
+    text = error_of(lambda: loss_of(model, rank, 0).backward(), RunError)
+    sync.detach()
+    return text
 
 
 def all_reduces_of_torch(group: Any, rank: int, world: int, options: Options) -> tuple[set[int], bool]:
@@ -418,12 +399,9 @@ def saved_files(group: Any, rank: int, world: int, shape: Shape, options: Option
 def in_an_adapter(group: Any, rank: int, world: int) -> str:
     """Return the text with which what adapters call refuses, once nothing is attached any more."""
     model = build(mesh_of(2, 2))
-    try:
-        attach_whole(model, adam(model))
-    except ConfigError as error:
-        ssfx.attach(model, adam(model)).detach()
-        return str(error)
-    return ""
+    text = error_of(lambda: attach_whole(model, adam(model)))
+    ssfx.attach(model, adam(model)).detach()
+    return text
 
 
 def script(group: Any, rank: int, world: int, source: str) -> tuple[list[torch.Tensor], bool]:
@@ -452,11 +430,7 @@ def later_optimizer(group: Any, rank: int, world: int, shape: Shape, options: Op
 def disagreeing(group: Any, rank: int, world: int, shape: Shape, options: Options) -> str:
     """Return the text with which attach refuses where half of the ranks ask for another density."""
     model = build(mesh_of(*shape))
-    try:
-        ssfx.attach(model, adam(model), **options | {"density": 0.05 if rank < 2 else 0.1})
-    except ConfigError as error:
-        return str(error)
-    return ""
+    return error_of(lambda: ssfx.attach(model, adam(model), **options | {"density": 0.05 if rank < 2 else 0.1}))
 
 
 GIVEN = {

@@ -1,7 +1,5 @@
 """Systems for the simulator's tests: made from planning costs, so that F(plan) and the simulator can be compared."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ssfx.compressors import compressors

@@ -1,7 +1,5 @@
 """Simulated steps of sharded models: what cannot be otherwise, whatever the numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -135,7 +135,7 @@ REFUSED = [
     (as_text(table()).replace("all_reduce_perf", "all_gather_perf"), "is of another collective or cut together"),
     (as_text(table(ranks=1000, per_node=4), ranks=False), "how many ranks were tested is not in it"),
     (as_text(table(), device="AMD Instinct MI210"), "no data sheet is known of AMD Instinct MI210"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "why"), REFUSED)

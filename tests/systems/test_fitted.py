@@ -1,7 +1,5 @@
 """Calibrations that rest on a paper: what each used, that nothing used is scored, that the fit is what is shipped."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path
@@ -11,9 +9,8 @@ import pytest
 from claims.test_every_claim import Script
 from figures.synthetic_clusters import growth
 
-from experiments.common.claims.calibration_inputs import INPUTS, USED, used_by
 from experiments.common.claims.every_claim import headlines, verdicts
-from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.ledger import INPUTS, USED, claims_by_id, used_by
 from experiments.common.claims.simulated import judged
 from experiments.common.claims.summary import JUDGED
 from experiments.common.claims.verdicts import Verdict

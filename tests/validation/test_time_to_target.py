@@ -1,13 +1,10 @@
 """Predicted times to a target are held against runs that the prediction has not seen."""
 
-from __future__ import annotations
-
 import pytest
 from advice.test_time_to_quality import quality_row
 from results.test_store import make_row
 
-from experiments.common.pages.step_law import time_to_target_block
-from experiments.common.validation.time_to_target import predicted_times
+from experiments.common.pages.step_law import predicted_times, time_to_target_block
 from ssfx.core.rows import Row
 
 

@@ -1,7 +1,5 @@
 """A stand-in for `ssfx.attach`: a single rank whose "exchange" keeps a residual, so that there is state to lose."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

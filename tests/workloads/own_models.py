@@ -1,7 +1,5 @@
 """Networks of a few thousand parameters for every kind of data, as a user would write them."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

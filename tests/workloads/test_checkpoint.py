@@ -93,9 +93,7 @@ def test_folders_that_only_look_like_checkpoints_are_none(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"torn", b"PK\x03\x04" + bytes(50), pickle.dumps([1])],
-    ids=["empty", "text", "zip", "pickle"],
+    "content", [b"", b"torn", b"PK\x03\x04" + bytes(50), pickle.dumps([1])], ids=["empty", "text", "zip", "pickle"]
 )
 def test_a_file_that_is_no_state_is_refused_in_a_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rank0.pt"

@@ -1,7 +1,5 @@
 """`ssfx run` with a paper's recipe: what it says without the data, and the quality it prints and keeps with them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import sysconfig
 from pathlib import Path
@@ -27,12 +25,10 @@ def _stream(num_samples: int, rank: int, world_size: int, batch_size: int, seed:
 
     return SampleStream(
         gather, num_samples=num_samples, rank=rank, world_size=world_size, batch_size=batch_size, seed=seed
-    )  # fmt: skip
+    )
 
 
-@given(
-    world_size=st.integers(1, 5), batch_size=st.integers(1, 6), extra=st.integers(0, 40), seed=st.integers(0, 2**31)
-)  # fmt: skip
+@given(world_size=st.integers(1, 5), batch_size=st.integers(1, 6), extra=st.integers(0, 40), seed=st.integers(0, 2**31))
 def test_ranks_share_no_sample_within_an_epoch(world_size: int, batch_size: int, extra: int, seed: int) -> None:
     num_samples = world_size * batch_size + extra
     streams = [_stream(num_samples, rank, world_size, batch_size, seed) for rank in range(world_size)]

@@ -1,7 +1,5 @@
 """Data sets in the user's files: the formats of the real ones, what is made of them, and what is said without them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

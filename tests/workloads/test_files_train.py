@@ -1,7 +1,5 @@
 """Every kind of file trains on two real ranks, dense and compressed, and goes on where it was cut."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A disk that is really full: a tmpfs of 4 MB. What does not fit is named, nothing is left of it, and work goes on."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

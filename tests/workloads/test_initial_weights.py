@@ -1,7 +1,5 @@
 """model.path=DIR: training starts from weights that transformers saved, and says in one line why it cannot."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Metrics of quality against hand-made cases and the official scorers' examples."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -10,10 +8,8 @@ import torch
 from ssfx.core.rows import METRICS
 from ssfx.lab.workloads import datasets
 from ssfx.lab.workloads.metrics import QUALITY, better, quality_of
-from ssfx.lab.workloads.metrics.answers import answers_tally, exact_match, f1, normalised
-from ssfx.lab.workloads.metrics.bleu import bleu_tally
 from ssfx.lab.workloads.metrics.networks import classes_tally, tokens_tally
-from ssfx.lab.workloads.metrics.tally import added
+from ssfx.lab.workloads.metrics.tally import added, answers_tally, bleu_tally, exact_match, f1, normalised
 
 
 def test_every_quality_is_a_metric_of_rows() -> None:

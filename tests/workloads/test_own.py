@@ -1,7 +1,5 @@
 """Models and data sets that are functions of the user's own, by file and by module."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -42,7 +40,7 @@ def test_a_function_is_found_and_read_without_running_its_file(tmp_path: Path) -
     [
         (f"{FILE}:smal", "did you mean 'small'"),
         ("nowhere.py:build", "there is no file"),
-        ("no.such.module:build", "there is no module no.such.module"),
+        ("no.such.module:build", "no module no.such.module is installed"),
         (f"{FILE}:small#00000000", "was changed since"),
     ],
 )

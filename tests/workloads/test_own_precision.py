@@ -71,8 +71,7 @@ def test_an_own_gpt_takes_what_the_one_of_the_catalogue_takes(precision):
 
 
 @pytest.mark.parametrize(
-    ("function", "as_in"),
-    [("in_region", "bf16"), ("in_a_region_of_the_file", "bf16"), ("switched_off", "fp32")],
+    ("function", "as_in"), [("in_region", "bf16"), ("in_a_region_of_the_file", "bf16"), ("switched_off", "fp32")]
 )
 def test_regions_of_autocast_count_as_the_code_has_them(function, as_in):
     found, known = counted(function), analytic_profile("gpt2", "h100", 8, as_in)

@@ -1,7 +1,5 @@
 """bf16 trains every model there is data for on CPUs with few instructions, as on all others."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

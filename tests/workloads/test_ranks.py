@@ -1,7 +1,5 @@
 """Two real ranks over gloo: what only shows with more than one."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The learning rate of every step."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

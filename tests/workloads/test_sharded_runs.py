@@ -1,19 +1,24 @@
 """Runs of sharded models on real ranks: trained as whole ones, evaluated, resumed, and refused where they cannot be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from runtime.pool import Pool
-from workloads import work_sharded
+from workloads.fakes import make_case
+from workloads.work import Interrupted
 
+import ssfx
+from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.config.plans import check_plans
+from ssfx.lab.workloads.record import StepRecord
+from ssfx.lab.workloads.sharded import ShardedExchange
+from ssfx.lab.workloads.train import train
 
 SHARDED = {"sharding": "fsdp", "shards": 2}
 FOUR_BITS = {"scheme": "fused_all", "compressor": "qsgd(bits=4,bucket=32,norm=max)"}
@@ -34,9 +39,9 @@ def four() -> Iterator[Pool]:
 def test_a_sharded_run_is_that_of_the_whole_model(
     pair: Pool, tmp_path: Path, changes: dict[str, Any], whole_blocks: bool
 ) -> None:
-    whole = pair.run(work_sharded.run, 2, str(tmp_path / "a"), {**changes, "steps": 4}, None, None)
+    whole = pair.run(run, 2, str(tmp_path / "a"), {**changes, "steps": 4}, None, None)
     shared = {**changes, **SHARDED, "steps": 4, "reshard_after_forward": not whole_blocks}
-    for one, two in zip(whole, pair.run(work_sharded.run, 2, str(tmp_path / "b"), shared, None, None), strict=True):
+    for one, two in zip(whole, pair.run(run, 2, str(tmp_path / "b"), shared, None, None), strict=True):
         for step, loss in one["losses"].items():
             assert two["losses"][step] == pytest.approx(loss, rel=1e-4)
         for name, value in one["result"].metrics.items():
@@ -50,9 +55,9 @@ def test_a_sharded_run_is_that_of_the_whole_model(
                          ids=["vgg", "lstm", "weights"])  # fmt: skip
 def test_a_sharded_run_resumes_exactly(pair: Pool, tmp_path: Path, changes: dict[str, Any]) -> None:
     changes = {**changes, **SHARDED, "steps": 6, "checkpoint_every": 2, "evaluate_every": 3}
-    whole = pair.run(work_sharded.run, 2, str(tmp_path / "whole"), changes, None, None)
-    assert pair.run(work_sharded.run, 2, str(tmp_path / "cut"), changes, 3, None) == [None, None]
-    resumed = pair.run(work_sharded.run, 2, str(tmp_path / "cut"), changes, None, None)
+    whole = pair.run(run, 2, str(tmp_path / "whole"), changes, None, None)
+    assert pair.run(run, 2, str(tmp_path / "cut"), changes, 3, None) == [None, None]
+    resumed = pair.run(run, 2, str(tmp_path / "cut"), changes, None, None)
     for rank in range(2):
         assert resumed[rank]["result"].first_step == 2
         assert resumed[rank]["result"].metrics == whole[rank]["result"].metrics
@@ -78,7 +83,7 @@ def test_replicas_of_shards_train_and_send_less(four: Pool, tmp_path: Path) -> N
     }
     both = {**shared, "shard_compressor": "qsgd(bits=8,norm=max)"}
     native = {**shared, "scheme": "ddp", "density": None, "memory": None}
-    sent = [four.run(work_sharded.run, 4, str(tmp_path / str(number)), changes, None, None)[0]["sent"]
+    sent = [four.run(run, 4, str(tmp_path / str(number)), changes, None, None)[0]["sent"]
             for number, changes in enumerate((both, shared, native))]  # fmt: skip
     assert sent[0] < sent[1] < sent[2]
 
@@ -86,7 +91,7 @@ def test_replicas_of_shards_train_and_send_less(four: Pool, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_all_ranks_skip_a_step_that_is_not_finite(pair: Pool, tmp_path: Path) -> None:
     changes = {**VGG, **SHARDED, **FOUR_BITS, "steps": 4}
-    for found in pair.run(work_sharded.run, 2, str(tmp_path), changes, None, 1):
+    for found in pair.run(run, 2, str(tmp_path), changes, None, 1):
         assert found["skipped"] == [1]
         assert found["finite"]
 
@@ -120,3 +125,46 @@ def test_what_a_sharded_run_cannot_do_is_said_in_one_line(words: str, says: str)
     with pytest.raises(ConfigError, match=says) as error:
         checked(f"sharding=fsdp world_size=2 {scheme} {words}")
     assert "\n" not in str(error.value)
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+def run(
+    group: Any, rank: int, world: int, folder: str, changes: dict[str, Any], stop_at: int | None, bad_step: int | None
+) -> dict[str, Any] | None:
+    """Train a case, as a worker does; return what came of it, None where it was interrupted.
+
+    In step `bad_step` the loss of rank 1 is NaN.
+    """
+    case: Case = make_case(world_size=world, **changes)
+    records: list[StepRecord] = []
+    made: list[Any] = []
+
+    def on_step(record: StepRecord) -> None:
+        records.append(record)
+        if record.step == stop_at:
+            raise Interrupted
+
+    def attach(model: Any, optimizer: Any, **options: Any) -> Any:
+        found = ssfx.attach(model, optimizer, **options)
+        made[:] = [found if isinstance(found, ssfx.Sync) else ShardedExchange(found, model, case), model]
+        if bad_step is not None and rank == 1:
+            model.register_forward_hook(lambda *_: spoilt(_[2]) if len(records) == bad_step else None)
+        return made[0]
+
+    def spoilt(out: torch.Tensor) -> torch.Tensor:
+        return out * float("nan")
+
+    try:
+        result = train(case, on_step, attach, checkpoint_dir=Path(folder))
+    except Interrupted:
+        made[0].detach()
+        return None
+    weights = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in made[1].parameters()]
+    dist.barrier()
+    return {
+        "result": result, "losses": {one.step: one.loss for one in records}, "sent": records[-1].sent_bytes,
+        "skipped": [one.step for one in records if one.skipped], "points": [one.evaluated for one in records],
+        "finite": all(bool(torch.isfinite(w).all()) for w in weights),
+    }  # fmt: skip

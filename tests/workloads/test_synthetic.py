@@ -1,7 +1,5 @@
 """Random samples of every model's shapes: right, the same for a seed, others for another, and refused for quality."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from workloads.fakes import make_case

@@ -1,7 +1,5 @@
 """Data sets of a few samples, written in the formats in which the real ones are published."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the pool's ranks run; see test_ranks.py."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -13,15 +13,17 @@ from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
 from experiments.common.evaluation.configured import cluster, settings
 from experiments.common.evaluation.judging import absent, held, number, says
 from experiments.common.evaluation.low_rank import (
+    EACH,
     MODELS,
+    TOGETHER,
     compressed_buffer_bytes,
     compressed_buffers,
     dense_buffers,
     mib,
     of,
     share_below,
+    step,
 )
-from experiments.common.evaluation.low_rank_example import EACH, TOGETHER, step
 from experiments.common.evaluation.operators import bytes_per_element, orthogonalisations, products
 from experiments.common.figures.figure import Figure, drawn, say_origin
 from experiments.common.figures.style import COLUMN_IN, Table
@@ -392,9 +394,8 @@ def _all_reduces(rows: list[Row]) -> list[Verdict]:
         "acpsgd.iv.ar.cspeedup": small_apart / small_fused,
     }
     return [
-        held(claim, value, tolerance=NEAR, source="simulated", calibration="nominal")
-        for claim, value in values.items()
-    ]  # fmt: skip
+        held(claim, value, tolerance=NEAR, source="simulated", calibration="nominal") for claim, value in values.items()
+    ]
 
 
 @cache

@@ -1,7 +1,5 @@
 """ACP-SGD's accuracy, from long runs: Figs. 6 and 7."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import log
 from statistics import fmean

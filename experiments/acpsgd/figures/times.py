@@ -1,7 +1,5 @@
 """ACP-SGD's iteration times, from simulated rows: Figs. 2, 3 and 8 to 13, Table III."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from statistics import fmean
 

@@ -4,15 +4,12 @@ Three things speak to claims: scripts that judge what they compute, simulated ro
 none of them speaks to is "not attempted", with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from experiments.common.claims.calibration_inputs import USED, used_by
 from experiments.common.claims.evidence import evidence
-from experiments.common.claims.ledger import PaperClaim, claims_by_id, ledgers
+from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, ledgers, used_by
 from experiments.common.claims.verdicts import JUDGED, Verdict, headline
 from ssfx.advice.trust import Trust, trust_in
 from ssfx.core.errors import SsfxError

@@ -1,7 +1,5 @@
 """What our rows say about the papers' claims, and how far the runs are."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

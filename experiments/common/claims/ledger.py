@@ -1,7 +1,5 @@
 """The claim ledger: what five papers state, in our words, with the outcome of checks from shapes and algebra."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,3 +87,25 @@ def _load(text: str) -> Ledger:
     raw = json.loads(text)
     claims = tuple(PaperClaim(**claim) for claim in raw["claims"])
     return Ledger(raw["paper"], raw["title"], raw["venue"], claims, tuple(raw["artifacts"]))
+
+
+# ---- what calibrations were made from -------------------------------------------------------------------------------
+
+
+INPUTS: Mapping[str, tuple[str, ...]] = {
+    "fitted": ("ssfusion.fig2", "ssfusion.fig4", "ssfusion.fig5", "ssfusion.fig9", "ssfusion.table3"),
+    "published": (
+        "ssfusion.table3", "acpsgd.iv.ar", "mergecomp.budget", "mergecomp.fig3", "s2reducer.appB1",
+    ),
+}  # fmt: skip
+"""By calibration, artifacts of the ledger and beginnings of claims' ids.
+
+All claims about an artifact count as used, also those that the fit does not read: they follow from those it reads.
+"""
+USED = "this number was used to fit"
+
+
+def used_by(calibration: str, claim: PaperClaim) -> bool:
+    """True when simulations of `calibration` rest on the claim, or on another number of the same artifact."""
+    given = INPUTS.get(calibration, ())
+    return claim.artifact in given or any(f"{claim.id}.".startswith(f"{name}.") for name in given)

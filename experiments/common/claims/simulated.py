@@ -5,15 +5,12 @@ other numbers, whose setting the paper names, and that the calibration was not m
 The reason says what could be gained at most, and which orders are too close to call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import isfinite
 
-from experiments.common.claims.calibration_inputs import USED, used_by
 from experiments.common.claims.evidence import MODELS, NEAR
-from experiments.common.claims.ledger import PaperClaim, claims_by_id, claims_of
+from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, claims_of, used_by
 from experiments.common.claims.values import BASELINES, METHODS, SPEED, pairs, values
 from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of
 from ssfx.advice.trust import trust_in

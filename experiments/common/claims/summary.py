@@ -1,7 +1,5 @@
 """Counts of verdicts and claims in words: what README, documentation, status and report say in the same way."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, get_args

@@ -1,7 +1,5 @@
 """How a claim of the ledger follows from simulated cells: a value, or 1 where an ordering holds and 0 where not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from math import inf

@@ -1,7 +1,5 @@
 """`ssfx report`: every figure and every claim as one page for a browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -134,9 +134,7 @@ def _plain_scores(scores: Scores, beyond: Scores | None) -> dict[str, Any]:
 
 
 def _plain_goal(goal: Goal) -> dict[str, Any]:
-    return {
-        "goal": goal.what, "at_most": goal.at_most, "limit": goal.limit, "found": goal.found, "met": goal.met,
-    }  # fmt: skip
+    return {"goal": goal.what, "at_most": goal.at_most, "limit": goal.limit, "found": goal.found, "met": goal.met}
 
 
 def _show(group: Group) -> None:

@@ -1,7 +1,5 @@
 """The methods of the ACP-SGD paper as its figures show them, and scheme=auto beside them, from simulated rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from experiments.common.evaluation.row_steps import auto_at, rows_by_calibration, values_by_calibration

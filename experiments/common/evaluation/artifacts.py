@@ -1,7 +1,5 @@
 """Shapes of figures of four papers: what is drawn of them, and the verdicts on all claims of an artifact."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Set-ups that papers state, beside what conf/ has for them: clusters, devices, workloads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ The level of a quality is of the paper's network and data. What a reduced scale 
 method a method ends, and whether the methods stand in the paper's order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, inf, log, sqrt
@@ -247,9 +245,7 @@ def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], 
     placed = bool(others) and theirs <= rank <= theirs + len(ties) and not apart
     held = (sign is True) + placed
     against = sign is False or apart or last < theirs or theirs + len(ties) < first
-    outcome: Outcome = (
-        "agrees" if held == 2 else "partly" if held else "disagrees" if against else "not comparable"
-    )  # fmt: skip
+    outcome: Outcome = "agrees" if held == 2 else "partly" if held else "disagrees" if against else "not comparable"
     place = f"rank {rank} of {1 + len(others)}, the paper's {theirs}" if others else "no other method to rank it with"
     instead = f" in place of {stands_for}" if stands_for else ""
     reason = f"Reduced scale ({known.words}{instead}): sign and rank of the gap, {wanted} in the paper, not its level."

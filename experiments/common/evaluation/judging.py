@@ -1,7 +1,5 @@
 """Verdicts on the claims of one artifact: numbers held against printed digits, a reason for the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The compressors of the MergeComp paper as its figures show them, from simulated rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

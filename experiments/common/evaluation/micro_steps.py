@@ -1,7 +1,5 @@
 """The sparsifiers of the MiCRO paper on its cluster, and scheme=auto beside them, from simulated rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from experiments.common.evaluation.configured import experiment, workload

@@ -1,7 +1,5 @@
 """What one call of a compressor here does on a device, as counted by benchmarks/count_operators.py."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any

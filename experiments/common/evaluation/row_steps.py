@@ -1,7 +1,5 @@
 """Steps of published methods read from simulated rows, and the verdicts on claims that follow from them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

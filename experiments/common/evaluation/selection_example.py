@@ -4,8 +4,6 @@ Gradients are Laplace distributed, a part common to all workers and a part of ea
 compressors here (partition, threshold control and threshold fit are their own functions), on arrays without torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

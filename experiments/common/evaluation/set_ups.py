@@ -4,8 +4,6 @@ A gain is one of time to quality: a step times the steps that the method needs, 
 16 bits too. It counts where the validated error of what sends alike on such a network leaves it (`ssfx.advice.trust`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -202,9 +200,7 @@ class Counted:
     @property
     def sentence(self) -> str:
         """What holds, in a few sentences."""
-        where = (
-            f"; nine in ten of these have at most {self.most_gbps:.3g} Gbit/s per GPU" if self.sure else ""
-        )  # fmt: skip
+        where = f"; nine in ten of these have at most {self.most_gbps:.3g} Gbit/s per GPU" if self.sure else ""
         known = (
             f"In {self.known:,} of those the time to quality is shorter, by {' and '.join(self.records)}; for the "
             f"other {self.faster - self.known:,}" if self.known else "For all of those"

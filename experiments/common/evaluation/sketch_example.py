@@ -3,8 +3,6 @@
 Hash functions are those of collective s2_sketch, evaluated on arrays without torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

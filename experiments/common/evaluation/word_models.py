@@ -1,7 +1,5 @@
 """Sizes of networks that are known by formula alone: GNMT with its embedding tables."""
 
-from __future__ import annotations
-
 VOCABULARY = 32_317
 """Of the public GNMT code for WMT-16 English to German, which the paper does not name."""
 

@@ -1,7 +1,5 @@
 """Figures: found in experiments/<paper>/figures.py, or figures/*.py, and called by the papers' names. No torch."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

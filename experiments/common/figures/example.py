@@ -4,8 +4,6 @@ The papers draw such timelines by hand. Here the plans come from the planners, o
 paper gives them so, and the times from the simulator; sizes and costs are invented so that all stages can be seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

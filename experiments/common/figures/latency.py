@@ -1,7 +1,5 @@
 """Time to compress one tensor: points measured by benchmarks/compressors.py, and those that the SSFusion paper has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import quantiles

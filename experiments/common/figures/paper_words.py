@@ -1,7 +1,5 @@
 """What the SSFusion paper calls models and schemes, and in which order it shows them."""
 
-from __future__ import annotations
-
 from ssfx.lab.results.comparisons import Cell
 
 RIVALS = ("hipress", "oktopk", "spardl", "espresso", "omgs", "cupcake")

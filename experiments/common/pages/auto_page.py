@@ -1,7 +1,5 @@
 """The generated parts of docs/auto.md: a plan that explains itself, methods, and auto beside other schemes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from math import inf, isfinite

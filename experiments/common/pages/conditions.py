@@ -1,7 +1,5 @@
 """Generated parts of docs/validation.md: what holds at each bandwidth, and what the paper implies about compute."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

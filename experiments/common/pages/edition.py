@@ -1,7 +1,5 @@
 """The generated parts of docs/edition2026.md: the sentence with its counts, and the bandwidths that models need."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import isinf
 

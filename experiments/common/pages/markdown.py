@@ -1,7 +1,5 @@
 """Text of generated pages: tables whose cells cannot break them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """The tables of models: what they are (docs/workloads.md), analytic times beside published ones (docs/profiles.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import geometric_mean
@@ -112,7 +110,7 @@ PUBLISHED = (
         )
     ),
 )
-"""Times with which nothing here was chosen."""  # fmt: skip
+"""Times with which nothing here was chosen."""
 
 
 def models_block() -> str:

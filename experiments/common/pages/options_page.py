@@ -1,7 +1,5 @@
 """The page docs/options.md: every registered component with its source, its options, their defaults and meaning."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, astuple, dataclass, fields

@@ -1,7 +1,5 @@
 """Rebuild what the documentation shows: docs/img, blocks of pages and whole pages, from rows and registries."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generated parts of pages that show recorded runs: emulated networks, one H200, long runs in shards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import log
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report: one HTML page, which needs nothing else, with every figure, every claim and every verdict."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -1,7 +1,5 @@
 """The page docs/reproduction.md: every artifact of the papers with its figure, its rows, and every claim about it."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The README's table of claims: what came of them, paper by paper."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence

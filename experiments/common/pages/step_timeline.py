@@ -1,7 +1,5 @@
 """The simulated step of a row, for the report: an inline picture, and its Chrome trace as a file to save."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import html

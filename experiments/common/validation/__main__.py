@@ -1,7 +1,5 @@
 """What validation leaves in the repository: `python -m experiments.common.validation`, `... plans` after new runs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The formulas of exchanges, by what a user would say of the links, held against public logs of nccl-tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

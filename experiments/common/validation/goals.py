@@ -1,7 +1,5 @@
 """What validation should reach, and whether it does: every goal with what was found, met or missed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The groups of predictions that `ssfx validate` scores; of published numbers also what each simulation rests on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 from experiments.common.claims.ledger import claims_by_id

@@ -1,7 +1,5 @@
 """The groups that `ssfx validate` scores, and what each may not have been calibrated on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

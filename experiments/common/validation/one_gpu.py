@@ -1,7 +1,5 @@
 """Nominal times of steps and of compressors, held against what one H200 took."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial

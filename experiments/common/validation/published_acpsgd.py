@@ -1,7 +1,5 @@
 """ACP-SGD (ICDCS 2023): iteration times of Table III, and the ratios that its figures 2 and 9 to 13 are quoted with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -141,9 +139,7 @@ def _other_compressors() -> Iterator[Prediction]:
         yield Prediction(claim_id, "Fig. 2 time over S-SGD", name, _speedup(resnet, name, "ssgd"))
     for other, claim_id in (("ssgd", "acpsgd.fig3.sign_comm"), ("topk", "acpsgd.fig3.topk_comm")):
         value = exposed_over(timed("signsgd", bert), timed(other, bert))
-        yield Prediction(
-            claim_id, "Fig. 3 exposed communication", f"signsgd over {other}", value, whole_step=False
-        )  # fmt: skip
+        yield Prediction(claim_id, "Fig. 3 exposed communication", f"signsgd over {other}", value, whole_step=False)
 
 
 def _optimizations() -> Iterator[Prediction]:

@@ -1,7 +1,5 @@
 """MergeComp: scaling factors and speedups on one server of V100s, over PCIe (MPI) and NVLink."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """S2 Reducer: block-sparse ResNet-50 on 1 Gb/s Ethernet, against three other exchanges of the same blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from experiments.common.validation.published_steps import (

@@ -5,8 +5,6 @@ the spot (Simulations), or read from rows (`evaluation.row_steps`). A published 
 here or in the modules of the papers: it is read from the ledger.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Real runs, and what the simulator makes of the very plans they executed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

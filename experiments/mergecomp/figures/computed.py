@@ -13,7 +13,7 @@ from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
 from experiments.common.evaluation.configured import cluster, experiment, settings
 from experiments.common.evaluation.judging import PROOF, absent, held, number, says
-from experiments.common.evaluation.low_rank_example import EACH, step
+from experiments.common.evaluation.low_rank import EACH, step
 from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
 from experiments.common.evaluation.step_plots import PAPER
 from experiments.common.figures.figure import Figure, drawn, say_origin

@@ -1,7 +1,5 @@
 """MergeComp Table 4: accuracy of FP32, layer-wise and merged compression, from long runs."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 from experiments.common.claims.verdicts import Verdict

@@ -1,7 +1,5 @@
 """MergeComp's scaling factors and ratios of times, from simulated rows: Figs. 2, 4, 5, 7 and 8, Tables 2 and 3."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from experiments.common.claims.verdicts import Outcome, Verdict

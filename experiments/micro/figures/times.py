@@ -1,7 +1,5 @@
 """Where an iteration goes with MiCRO and other sparsifiers, from simulated rows: Figs. 1 and 6."""
 
-from __future__ import annotations
-
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.artifacts import Judged, Parts
 from experiments.common.evaluation.judging import absent, held, says, stated

@@ -1,13 +1,10 @@
 """SSFusion's equations, and what its text says of settings and of other work."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
@@ -25,10 +22,6 @@ from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Bucket
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator.pricing.message_sizes import payload_bytes
-
-if TYPE_CHECKING:
-    pass
-
 
 COST = "seconds on one core"
 

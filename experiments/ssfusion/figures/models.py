@@ -1,12 +1,10 @@
 """SSFusion's tables of models, from shapes: Tables II and IV, and Table V, how much of a training profiling takes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
@@ -22,10 +20,6 @@ from ssfx.lab.config.epochs import with_steps
 from ssfx.lab.results.comparisons import metric
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes import schemes
-
-if TYPE_CHECKING:
-    pass
-
 
 COST = "seconds on one core"
 

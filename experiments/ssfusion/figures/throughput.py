@@ -8,14 +8,7 @@ from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.simulated import judged
 from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures import gains, grouped_bars
-from experiments.common.figures.auto import (
-    AT_DENSITY,
-    AUTO,
-    BY_QUALITY,
-    NO_PRINTED_TIMES,
-    SAME_COMPRESSOR,
-    budget_said,
-)
+from experiments.common.figures.auto import AT_DENSITY, AUTO, BY_QUALITY, NO_PRINTED_TIMES, SAME_COMPRESSOR, budget_said
 from experiments.common.figures.figure import Figure, drawn, simulated
 from experiments.common.figures.gains import Gains
 from experiments.common.figures.grouped_bars import Groups, judge_cells

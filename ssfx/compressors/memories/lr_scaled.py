@@ -1,7 +1,5 @@
 """Residual error feedback that follows the learning rate."""
 
-from __future__ import annotations
-
 from ssfx.compressors.memories.base import memories
 from ssfx.compressors.memories.residual import Residual, ResidualOptions
 

@@ -1,7 +1,5 @@
 """Momentum: selections are made from a local momentum of the gradients, and what is sent leaves it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.compressors.memories.base import memories

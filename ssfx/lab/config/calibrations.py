@@ -1,7 +1,5 @@
 """From the words of `ssfx profile network` and `ssfx profile compressors` to what is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ssfx.config.compose import compose
@@ -50,7 +48,7 @@ def key_values(words: Iterable[str], keys: tuple[str, ...]) -> dict[str, str]:
             raise ConfigError(f"{word!r} is not key=value; this takes {', '.join(keys)}")
         if key not in keys:
             if key in (*GROUPS, *KEYS):
-                raise ConfigError(f"{key} changes nothing of what is measured; this takes {', '.join(keys)}")
+                raise ConfigError(f"{key} has no effect on this measurement, which takes {', '.join(keys)}")
             raise ConfigError(f"write --on {value}") if key == "on" else unknown("key", key, keys)
         if key in found:
             raise ConfigError(f"{key} is given twice; keep one of them")

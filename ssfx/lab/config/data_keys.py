@@ -1,7 +1,5 @@
 """The keys `data.*` and `model.path`: where the user's files lie, whether data may be downloaded, and who loads it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What preset=paper means: which workload is the paper's, and how many steps its epochs are on so many ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import ceil
 from typing import Any

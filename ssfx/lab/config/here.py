@@ -1,7 +1,5 @@
 """Whether a cluster is here, and which engine runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from ssfx.core import machine

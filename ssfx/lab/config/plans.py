@@ -1,7 +1,5 @@
 """Plans of cases from shipped profiles, before anything is started."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """From the words of `ssfx profile` to what is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

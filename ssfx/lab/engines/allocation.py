@@ -4,8 +4,6 @@
 be on a file system that all of them share, because all that the launcher learns it learns from files.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shlex

@@ -1,7 +1,5 @@
 """What an engine is: it turns cases into rows and leaves them in a store."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar

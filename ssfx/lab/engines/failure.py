@@ -1,7 +1,5 @@
 """Which rank failed first, and of what: peers of a dead rank fail too, and their errors must not hide the cause."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Collection, Mapping

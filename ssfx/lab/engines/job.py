@@ -1,7 +1,5 @@
 """A job: one attempt at one case, and the files in which its ranks report."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path

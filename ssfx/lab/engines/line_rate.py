@@ -1,7 +1,5 @@
 """What the lines of emulated hosts carry, measured: a row may only say "emulated" where the shaping is there."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

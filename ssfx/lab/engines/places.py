@@ -1,7 +1,5 @@
 """Parts of this machine that cases run on at the same time: their own cores and GPUs, which no two of them share."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

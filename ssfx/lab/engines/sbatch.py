@@ -1,7 +1,5 @@
 """What is said to Slurm: the script of an array of tasks, its submission, and what became of the tasks."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

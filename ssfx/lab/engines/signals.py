@@ -1,7 +1,5 @@
 """Signals that end a launcher: Ctrl-C, SIGTERM and SIGHUP now, SIGUSR1, a warning, at a checkpoint after the step."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The simulate engine: one step of every case in virtual time, many of them on all cores."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

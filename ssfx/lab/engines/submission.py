@@ -4,8 +4,6 @@ Below results/slurm/ every array has a folder: array.sh, sweep.json (what its ta
 Slurm has taken it), and the tasks' logs.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The torchrun engine: real processes on this machine, one torchrun launch for all cases that can share one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing

@@ -4,8 +4,6 @@ Quality is what so many real ranks would reach with the plan that the cluster's 
 what turns take says nothing of ranks that work at once.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ A bin is named by eighths of log2(achieved / target), rounded: "0" holds ratios 
 NOTHING segments that sent nothing. Counts of different steps and runs add up, which quantiles would not.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The methods of a plan, as rows keep them: quality and trust follow from them, long after the plan is gone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,12 +9,10 @@ from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
 def methods_of(plan: Plan) -> list[list[Any]]:
     """Return [collective, compressor or None, density, whether a call covers several tensors], each once, sorted."""
     found = {
-        (
-            lane.collective, one.compressor, one.density, one.compressor is not None and len(one.tensors) > 1
-        )
+        (lane.collective, one.compressor, one.density, one.compressor is not None and len(one.tensors) > 1)
         for _, lane in plan.lanes()
         for one in lane.segments
-    }  # fmt: skip
+    }
     return [list(one) for one in sorted(found, key=str)]
 
 

@@ -3,8 +3,6 @@
 A log of lines that is cut between two of them looks whole; this shows that it is not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

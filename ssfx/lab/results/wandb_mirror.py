@@ -1,7 +1,5 @@
 """Weights & Biases as a mirror of finished rows. It may fail or be absent without any effect on a run or its row."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

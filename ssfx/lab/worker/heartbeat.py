@@ -1,7 +1,5 @@
 """The heartbeat: what a rank is doing now, readable by the launcher even after the rank was killed. No torch here."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 is read from its directory's case.json. Everything the launcher learns, it learns from files in the attempt directories.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Stopping at a checkpoint on request: all ranks after the same step, without a message of their own in other steps."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Any

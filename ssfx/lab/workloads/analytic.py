@@ -4,8 +4,6 @@ The step runs on torch's meta device, which knows shapes and computes nothing, s
 `python -m ssfx.lab.workloads.analytic [MODEL]...` rewrites the shipped tables.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
@@ -172,7 +170,7 @@ def count_work(name: str) -> ModelWork:
 
 def work_of(
     declared: Model, model: nn.Module, optimizer: str, small: Trace, large: Trace, sizes: tuple[int, int] | None = None
-) -> ModelWork:  # fmt: skip
+) -> ModelWork:
     """Return the work per sample from two traces; `sizes`: their batches (None: the declared one, and twice that)."""
     first, second = sizes or (declared.batch_size, 2 * declared.batch_size)
     name = declared.name

@@ -1,7 +1,5 @@
 """Regions of autocast in code that is counted: noted where torch would disable them, because no GPU is here."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Iterator

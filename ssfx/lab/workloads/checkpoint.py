@@ -4,8 +4,6 @@ A checkpoint is a directory `step-<n>/` with one file a rank and, written last b
 SHA-256 of every file. A crash at any moment leaves the previous checkpoint as it was.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a case may ask of a worker, checked before any process is started; no torch here."""
 
-from __future__ import annotations
-
 import os
 
 from ssfx.core.case import Case

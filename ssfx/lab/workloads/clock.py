@@ -1,7 +1,5 @@
 """Marks in time on the thread that computes: host time on the CPU, events of the current stream on CUDA."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter

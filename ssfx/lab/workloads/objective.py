@@ -1,7 +1,5 @@
 """The training objective: cross-entropy of the logits in a model's last dimension, or the model's own loss."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """How exactly a GPU multiplies: float32 throughout, or float32 whose products keep ten bits of the mantissa (TF32)."""
 
-from __future__ import annotations
-
 import contextlib
 from contextlib import AbstractContextManager
 from typing import Any

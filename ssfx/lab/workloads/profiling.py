@@ -3,8 +3,6 @@
 `python -m ssfx.lab.workloads.profiling` measures the tiny models on the CPU and rewrites their shipped profiles.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

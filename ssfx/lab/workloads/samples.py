@@ -114,7 +114,7 @@ def sample_of(model: str) -> Sample:
     """Return what a sample of `model` is; ConfigError when it is unknown, or an own model states what cannot be."""
     if not is_own(model):
         if model not in SAMPLES:
-            raise ConfigError(f"nobody said what a sample of model {model!r} is, so there is no synthetic data for it")
+            raise ConfigError(f"model {model!r} declares no sample, so there is no synthetic data for it")
         return SAMPLES[model]
     code = own_code(model)
     shape = code.says.get("sample")

@@ -1,7 +1,5 @@
 """The learning rate of every step, as a pure function of its number: a resumed run needs to know nothing else."""
 
-from __future__ import annotations
-
 import math
 
 from ssfx.core.case import Case

@@ -40,9 +40,8 @@ def shard(case: Case, model: nn.Module) -> None:
     for name in blocks:
         try:
             fully_shard(
-                model.get_submodule(name), mesh=mesh, mp_policy=policy,
-                reshard_after_forward=case.reshard_after_forward,
-            )  # fmt: skip
+                model.get_submodule(name), mesh=mesh, mp_policy=policy, reshard_after_forward=case.reshard_after_forward
+            )
         except ValueError as error:
             said = " ".join(str(error).split())
             raise ConfigError(
@@ -159,9 +158,7 @@ def load_shards(model: nn.Module, optimizer: torch.optim.Optimizer, states: Mapp
     def like(value: Any, p: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.ndim or value.shape != local(p).shape:
             return value
-        return DTensor.from_local(
-            value, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride()
-        )  # fmt: skip
+        return DTensor.from_local(value, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride())
 
     kept = {
         number: {key: like(value, parameters[number]) for key, value in one.items()}

@@ -1,7 +1,5 @@
 """One optimizer step of one rank: micro-batches, backward with exchange, clipping, update, and where its time went."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from dataclasses import dataclass

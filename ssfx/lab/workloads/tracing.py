@@ -1,7 +1,5 @@
 """Sees every operator of a forward and a backward pass, and books its FLOPs, bytes and kernels to a parameter."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The training loop that the worker process of one rank runs: a Case in, StepRecords and final metrics out."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import math

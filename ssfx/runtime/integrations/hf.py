@@ -5,8 +5,6 @@ trainer.add_callback(SsfxCallback(trainer, scheme="ssfusion_oi", density=0.01))
 sync, model, optimizer, loader = prepare(accelerator, model, optimizer, loader, scheme="ssfusion_oi")
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Trainer(strategy=SsfxStrategy(scheme="ssfusion_oi", density=0.01), devices=4)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +51,7 @@ class SsfxStrategy(DDPStrategy):  # type: ignore[misc]
             yield
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Write Lightning's checkpoint, and this rank's state beside it."""
+        """Write Lightning's checkpoint, and this rank's state next to it."""
         super().save_checkpoint(checkpoint, filepath, storage_options)
         if self.sync is not None:
             save_state(self.sync, filepath)

@@ -1,6 +1,4 @@
-"""Where an exchange's state lies beside a trainer's own checkpoint: one file a rank, whole or absent."""
-
-from __future__ import annotations
+"""Files of an exchange's state next to a trainer's checkpoint: one a rank, whole or absent."""
 
 from pathlib import Path
 

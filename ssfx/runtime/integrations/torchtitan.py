@@ -15,8 +15,6 @@ Written for torchtitan 0.3, whose `Trainer.Config.build` makes a `Trainer` with 
 `checkpointer.states`. The three lines before the last are explained where a trainer without them is refused.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """What `auto` may send with: kinds of exchange under a quality, density, error or compressor that was asked for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

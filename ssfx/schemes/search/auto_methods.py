@@ -3,8 +3,6 @@
 A method has a main kind, and may send the tensors below a size by another one, in a message of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

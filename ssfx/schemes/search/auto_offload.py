@@ -1,7 +1,5 @@
 """Device or host: of a plan's gathered segments, those that the host compresses with a shorter step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

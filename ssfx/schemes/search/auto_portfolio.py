@@ -1,7 +1,5 @@
 """Plans of other schemes within a budget: `auto` takes the best of them where its own search finds nothing faster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any

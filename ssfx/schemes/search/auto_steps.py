@@ -4,8 +4,6 @@ A record holds for networks of its family, trained by its optimizer, at its comp
 of that nobody knows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -96,8 +94,7 @@ def worst_of(tasks: list[dict[str, Any]], network: Network, ratio: float, train_
     if not near:
         recorded = ", ".join(f"{ratio:.3g}x" for ratio in sorted({task["compression"] for task in mine}))
         return Needed(
-            None,
-            f"{UNKNOWN}: {what} compresses this network {ratio:.3g}x, recorded of {network.text} at {recorded}",
+            None, f"{UNKNOWN}: {what} compresses this network {ratio:.3g}x, recorded of {network.text} at {recorded}"
         )
     long = [task for task in near if task["long"] is not None]
     return max((needed(task, train_steps) for task in long or near), key=_worst)

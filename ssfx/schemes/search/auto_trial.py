@@ -5,8 +5,6 @@ on them least. Dense messages, and the same in 16 bits where the budget has them
 them, so that what is kept is never behind them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

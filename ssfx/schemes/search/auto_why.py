@@ -1,7 +1,5 @@
 """Why a plan of `auto` is what it is, in words: what buckets do, and what they would cost otherwise."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

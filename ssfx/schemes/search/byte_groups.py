@@ -1,7 +1,5 @@
 """How tensors are grouped: per dtype, by a byte cap, and back into one plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """ACP-SGD's fusion rule: buffers are as full of factors as DDP's are of gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ssfx.compressors.lowrank import LowRankOptions, split

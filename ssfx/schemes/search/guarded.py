@@ -6,8 +6,6 @@ networks than the one at hand and with its own options set otherwise, and `evalu
 printed is always among them, and wins ties.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.schemes.search.contiguous_groups import JointModel
-from ssfx.schemes.search.exact_group_counts import best_by_count
-from ssfx.schemes.search.exact_groups import TICK_S
+from ssfx.schemes.search.exact_groups import TICK_S, best_by_count
 
 if TYPE_CHECKING:
     from ssfx.schemes.search.exact_groups import Array, Ints

@@ -3,8 +3,6 @@
 Other costs of the same profile are those of another bandwidth: what does not depend on costs is made once for all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

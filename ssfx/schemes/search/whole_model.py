@@ -1,7 +1,5 @@
 """Joint vectors: all tensors of the model, or of a bucket, for a collective that the scheme has chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -39,7 +37,7 @@ class JointOptions(CompressOptions):
 
 def joint_plan(
     scheme: str, profile: Profile, costs: Costs, options: JointOptions, collective: str, **also: Any
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return the plan that hands every joint group to one compressor call and then to `collective`.
 
     Its options are those that the scheme has under the same name, and `also`.

@@ -1,7 +1,5 @@
 """What is odd about a plan, in one line: nothing left dense, nothing compressed, far from the density asked for."""
 
-from __future__ import annotations
-
 from ssfx.compressors.base import k_floor
 from ssfx.planning.plan import Plan, Segment
 from ssfx.simulator.pricing.message_sizes import segment_layout

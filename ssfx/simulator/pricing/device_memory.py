@@ -1,7 +1,5 @@
 """Device memory that a plan takes on one rank, use by use: whether it fits, and what would if it does not."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from functools import cache
 from math import ceil

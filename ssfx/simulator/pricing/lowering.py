@@ -1,7 +1,5 @@
 """From a plan to tasks: what one rank does in a step, stage by stage, as the runtime does it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ssfx.planning.plan import Plan

@@ -1,7 +1,5 @@
 """The event loop: tasks on serial resources that share the rank's computing power while they overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What compressors do to real gradients, where a plan only knows what they are asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple

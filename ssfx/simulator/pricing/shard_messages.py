@@ -4,8 +4,6 @@ A sum is torch's reduce-scatter where all of it is dense, and a gather torch's a
 other a row, laid out as the message of a lane: its chunk of a sum, or its shards of the weights.
 """
 
-from __future__ import annotations
-
 from ssfx.collectives.primitives import Traffic, traffic
 from ssfx.planning.plan import ITEM_BYTES, Lane, Plan
 from ssfx.planning.sharding import ShardedPlan

@@ -11,8 +11,6 @@ What torch does, and so what is modelled (torch 2.14, `_fsdp_param_group.py`):
 * On hosts an exchange holds up the training thread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

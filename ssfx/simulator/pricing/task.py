@@ -1,16 +1,12 @@
 """A task: one stage of the plan on one resource, as the simulator schedules it and as a trace shows it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 
-Stage = Literal[
-    "forward", "backward", "compress", "to_host", "from_host", "exchange", "decompress", "step", "other"
-]  # fmt: skip
+Stage = Literal["forward", "backward", "compress", "to_host", "from_host", "exchange", "decompress", "step", "other"]
 Resource = Literal[
     "device", "host", "copy_out", "copy_in", "network", "replicas", "reduce_stream", "replica_stream", "gather_stream"
-]  # fmt: skip
+]
 
 STAGES: tuple[Stage, ...] = (
     "forward", "backward", "compress", "to_host", "from_host", "exchange", "decompress", "step", "other",

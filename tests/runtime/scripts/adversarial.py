@@ -1,7 +1,5 @@
 """Scripts with two players or two optimizers: what one of them makes of the other's gradients is thrown away."""
 
-from __future__ import annotations
-
 import torch
 from runtime.scripts.harness import RATE, STEPS, Run, network, script
 from torch import nn

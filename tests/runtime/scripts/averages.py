@@ -1,13 +1,11 @@
 """Scripts that keep copies: averages of weights, the best so far, checkpoints, evaluation between steps."""
 
-from __future__ import annotations
-
 import copy
 import io
 from typing import Any
 
 import torch
-from runtime.scripts.harness import RATE, STEPS, Run, network, script
+from runtime.scripts.harness import STEPS, Run, network, script
 from torch import nn
 from torch.nn import functional
 from torch.optim.swa_utils import SWALR, AveragedModel, update_bn
@@ -40,16 +38,11 @@ def ema(run: Run) -> None:
 @script
 def swa(run: Run) -> None:
     """torch's AveragedModel and SWALR, with batch norm updated at the end."""
-    model = _normed()
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
-    net = run.wrap(model, optimizer)
+    model, optimizer, net = run.begin(_normed(), momentum=0.9)
     average, schedule = AveragedModel(model), SWALR(optimizer, swa_lr=0.05, anneal_epochs=2)
     torch.manual_seed(run.rank)
     for step in range(STEPS):
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
         if step % 2:
             average.update_parameters(model)
             schedule.step()
@@ -60,15 +53,10 @@ def swa(run: Run) -> None:
 @script
 def best_so_far(run: Run) -> None:
     """The weights and the optimizer go back to an earlier state, twice."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
-    net = run.wrap(model, optimizer)
+    model, optimizer, net = run.begin(network(), momentum=0.9)
     best: Any = None
     for step in range(2 * STEPS):
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
         if step == 3:
             best = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
         if step in (6, 11):
@@ -111,9 +99,7 @@ def reload(run: Run) -> None:
 @script
 def evaluation(run: Run) -> None:
     """The model is evaluated between backward and step, and one rank alone asks for a gradient of its inputs."""
-    model = _normed()
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
-    net = run.wrap(model, optimizer)
+    model, optimizer, net = run.begin(_normed(), momentum=0.9)
     torch.manual_seed(run.rank)
     for step in range(STEPS):
         inputs, targets = run.batch(step)

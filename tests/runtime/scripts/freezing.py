@@ -1,7 +1,5 @@
 """Scripts that train a part of the model, and another part later."""
 
-from __future__ import annotations
-
 import torch
 from runtime.scripts.harness import RATE, STEPS, Run, script
 from torch import nn
@@ -34,27 +32,19 @@ def gradual_unfreezing(run: Run) -> None:
             optimizer.add_param_group({"params": list(layer.parameters()), "lr": RATE / 2})
             if run.options is None:  # DDP must be told
                 net = run.wrap(model, optimizer)
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
 
 
 @script
 def frozen_for_a_while(run: Run) -> None:
     """The body is frozen after the exchange began, with gradients in it or not, and trains again later."""
-    model = Backbone()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer, find_unused_parameters=True)
+    model, optimizer, net = run.begin(Backbone(), find_unused_parameters=True)
     for step in range(2 * STEPS):
         if step in (3, 10):
             model.body.requires_grad_(False)
         if step in (6, 12):
             model.body.requires_grad_(True)
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
 
 
 class Adapters(nn.Module):
@@ -86,18 +76,13 @@ def adapters_in_turn(run: Run) -> None:
             run.note(optimizer)
             if run.options is None:  # DDP must be told
                 net = run.wrap(model, optimizer)
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
 
 
 @script
 def assigned_weights(run: Run) -> None:
     """A checkpoint is read with `assign=True`, which puts new weights into the model, and an optimizer made of them."""
-    model = Backbone()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer)
+    model, optimizer, net = run.begin(Backbone())
     for step in range(STEPS):
         if step == STEPS // 2:
             model.load_state_dict({key: value.clone() for key, value in model.state_dict().items()}, assign=True)
@@ -105,18 +90,13 @@ def assigned_weights(run: Run) -> None:
             run.follow(optimizer)
             if run.options is None:
                 net = run.wrap(model, optimizer)
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
 
 
 @script
 def a_layer_that_comes_later(run: Run) -> None:
     """The head gets another layer after some steps; every rank draws its first weights for itself."""
-    model = Backbone()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer)
+    model, optimizer, net = run.begin(Backbone())
     for step in range(STEPS):
         if step == STEPS // 2:
             torch.manual_seed(7)  # DDP makes them equal to rank 0's before the forward pass, ssfx after backward
@@ -125,35 +105,25 @@ def a_layer_that_comes_later(run: Run) -> None:
             run.follow(optimizer)
             if run.options is None:
                 net = run.wrap(model, optimizer)
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
 
 
 @script
 def layers_frozen_by_rank(run: Run) -> None:
     """LISA with a seed of each rank's own: every rank trains other layers, and all of them move on all ranks."""
-    model = Backbone()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer, find_unused_parameters=True)
+    model, optimizer, net = run.begin(Backbone(), find_unused_parameters=True)
     layers = [model.body[0], model.body[2]]
     for step in range(2 * STEPS):
         if step % 3 == 0:
             for number, layer in enumerate(layers):
                 layer.requires_grad_((step // 3 + run.rank + number) % 2 == 0)
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
 
 
 @script
 def last_layer_held(run: Run) -> None:
     """As DINO's freeze_last_layer, but in place: gradients of the head are zeros for the first half, then clipped."""
-    model = Backbone()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer)
+    model, optimizer, net = run.begin(Backbone())
     for step in range(2 * STEPS):
         inputs, targets = run.batch(step)
         optimizer.zero_grad()

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from runtime.pool import second_groups
 from torch import nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
@@ -131,6 +132,18 @@ class Run:
         for one in optimizer if isinstance(optimizer, list) else [optimizer]:
             self.note(one)
         return model
+
+    def begin(self, model: nn.Module, momentum: float = 0.0, **of_ddp: Any) -> tuple[Any, torch.optim.Optimizer, Any]:
+        """Return the model, plain SGD for it, and what `wrap` makes of both."""
+        optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=momentum)
+        return model, optimizer, self.wrap(model, optimizer, **of_ddp)
+
+    def step(self, net: Any, optimizer: torch.optim.Optimizer, number: int) -> None:
+        """Train one step as most scripts do, on the batch of a number."""
+        inputs, targets = self.batch(number)
+        optimizer.zero_grad()
+        functional.mse_loss(net(inputs), targets).backward()
+        optimizer.step()
 
     def note(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep books on the steps of an optimizer; needed for those that `wrap` was not given."""

@@ -1,7 +1,5 @@
 """Scripts whose loop is no plain one: windows, guards, searches, ends at different times."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import nullcontext
 
@@ -15,9 +13,7 @@ from torch.nn import functional
 @script
 def accumulation(run: Run) -> None:
     """Windows of three micro-batches, the last one incomplete."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
-    net = run.wrap(model, optimizer)
+    _, optimizer, net = run.begin(network(), momentum=0.9)
     batches = 3 * STEPS - 1
     for number in range(batches):
         inputs, targets = run.batch(number)
@@ -32,9 +28,7 @@ def accumulation(run: Run) -> None:
 @script
 def exchanged_accumulation(run: Run) -> None:
     """Accumulation by someone who does not know no_sync: every micro-batch is exchanged, and clipped."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
-    net = run.wrap(model, optimizer)
+    model, optimizer, net = run.begin(network(), momentum=0.9)
     for number in range(3 * STEPS - 1):
         inputs, targets = run.batch(number)
         (functional.mse_loss(net(inputs), targets) / 3).backward()
@@ -47,9 +41,7 @@ def exchanged_accumulation(run: Run) -> None:
 @script
 def spike_guard(run: Run) -> None:
     """A step whose gradients are too large is left out."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
-    net = run.wrap(model, optimizer)
+    model, optimizer, net = run.begin(network(), momentum=0.9)
     for step in range(2 * STEPS):
         inputs, targets = run.batch(step)
         loss = functional.mse_loss(net(inputs), targets)
@@ -85,9 +77,7 @@ def learning_rate_finder(run: Run) -> None:
 @script
 def agreed_stop(run: Run) -> None:
     """One rank wants to stop, and all ask in every step whether somebody does; a last gradient is left unused."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
-    net = run.wrap(model, optimizer)
+    _, optimizer, net = run.begin(network(), momentum=0.9)
     for step in range(2 * STEPS):
         inputs, targets = run.batch(step)
         optimizer.zero_grad()
@@ -102,12 +92,7 @@ def agreed_stop(run: Run) -> None:
 @script
 def unequal_batches(run: Run) -> None:
     """A rank has fewer batches, inside a join context."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer)
+    _, optimizer, net = run.begin(network())
     with net.join() if run.options is None else run.syncs["net"].join():
         for step in range(STEPS - 3 * run.rank):
-            inputs, targets = run.batch(step)
-            optimizer.zero_grad()
-            functional.mse_loss(net(inputs), targets).backward()
-            optimizer.step()
+            run.step(net, optimizer, step)

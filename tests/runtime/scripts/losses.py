@@ -1,7 +1,5 @@
 """Scripts with several losses, or with losses that have weights of their own."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import torch
@@ -13,9 +11,7 @@ from torch.nn import functional
 @script
 def two_losses(run: Run) -> None:
     """Each loss has its own forward and backward pass; the optimizer steps once with both."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
-    net = run.wrap(model, optimizer)
+    _, optimizer, net = run.begin(network(), momentum=0.9)
     for step in range(STEPS):
         inputs, targets = run.batch(step)
         optimizer.zero_grad()
@@ -39,9 +35,7 @@ class Tasks(nn.Module):
 @script
 def tasks_in_turn(run: Run) -> None:
     """Multi-task training: in each step a head has no gradient, in some steps another one on each rank."""
-    model = Tasks()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer, find_unused_parameters=True)
+    _, optimizer, net = run.begin(Tasks(), find_unused_parameters=True)
     for step in range(STEPS):
         inputs, targets = run.batch(step)
         optimizer.zero_grad()

@@ -1,7 +1,5 @@
 """Scripts whose steps take several passes, and passes that are run again: SAM, LBFGS, activation checkpointing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -113,15 +111,10 @@ class Checkpointed(nn.Module):
 
 
 def _checkpointing(run: Run, reentrant: bool) -> None:
-    model = Checkpointed(reentrant)
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
-    net = run.wrap(model, optimizer)
+    _, optimizer, net = run.begin(Checkpointed(reentrant), momentum=0.9)
     torch.manual_seed(run.rank)
     for step in range(STEPS):
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
 
 
 @script

@@ -1,7 +1,5 @@
 """Scripts in mixed precision, and compiled ones."""
 
-from __future__ import annotations
-
 import warnings
 
 import torch
@@ -50,10 +48,7 @@ def compiled(run: Run) -> None:
     optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
     net = run.wrap(torch.compile(model, backend="eager"), optimizer)
     for step in range(STEPS):
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
 
 
 @script
@@ -66,7 +61,4 @@ def compiled_later(run: Run) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Dynamo does not know")
         for step in range(STEPS):
-            inputs, targets = run.batch(step)
-            optimizer.zero_grad()
-            functional.mse_loss(net(inputs), targets).backward()
-            optimizer.step()
+            run.step(net, optimizer, step)

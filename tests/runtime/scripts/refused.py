@@ -3,8 +3,6 @@
 Their gradients are not those that autograd makes of what is attached, so no books are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -40,9 +38,7 @@ def _train(run: Run, net: Any, optimizer: torch.optim.Optimizer, steps: int = ST
 
 def tied_to_what_is_exchanged(run: Run) -> None:
     """The head takes the embedding's weight after the exchange began: no new parameter, so nothing is missed."""
-    model = Language()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer, find_unused_parameters=True)
+    model, optimizer, net = run.begin(Language(), find_unused_parameters=True)
     model.head.weight = model.embed.weight
     _train(run, net, optimizer)
 
@@ -53,16 +49,11 @@ def _tripled(param: torch.Tensor) -> None:
 
 def hooks_after_the_exchange(run: Run) -> None:
     """Hooks that are set after the exchange began change gradients, before and after they are added to `.grad`."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer)
+    model, optimizer, net = run.begin(network())
     model[0].weight.register_hook(lambda grad: grad.clamp(-0.02, 0.02))
     model[2].weight.register_post_accumulate_grad_hook(_tripled)
     for step in range(STEPS):
-        inputs, targets = run.batch(step)
-        optimizer.zero_grad()
-        functional.mse_loss(net(inputs), targets).backward()
-        optimizer.step()
+        run.step(net, optimizer, step)
 
 
 def loss_left_out(run: Run) -> None:
@@ -99,9 +90,7 @@ def two_models_with_one_weight(run: Run) -> None:
 
 def a_weight_on_one_rank(run: Run) -> None:
     """A weight comes to the model of one rank alone."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    net = run.wrap(model, optimizer)
+    model, _, net = run.begin(network())
     if run.rank == 1:
         model[2].extra = nn.Parameter(torch.zeros(3))
     functional.mse_loss(net(run.batch(0)[0]), run.batch(0)[1]).backward()

@@ -1,7 +1,5 @@
 """Users' scripts: with every kind of scheme they end where torch DDP does at density 1, and lose nothing below it."""
 
-from __future__ import annotations
-
 import pytest
 from runtime.pool import Pool
 from runtime.scripts import refused

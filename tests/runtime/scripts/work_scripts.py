@@ -1,7 +1,5 @@
 """What the pool's ranks run: one script, with one scheme."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

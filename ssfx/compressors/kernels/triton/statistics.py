@@ -19,9 +19,7 @@ SMALLEST = tl.constexpr(2)
 
 
 @triton.jit
-def moments(
-    blocks, sources, new, old, new_momentum, old_momentum, partial, decay, gain, FORM: tl.constexpr
-):  # fmt: skip
+def moments(blocks, sources, new, old, new_momentum, old_momentum, partial, decay, gain, FORM: tl.constexpr):
     """Accumulate every block; write [5, B]: sum, sum of squares, of magnitudes, non-zeros, largest key."""
     at, exists, piece, _ = block_of(blocks)
     a = accumulated(sources, piece, at, exists, (new, old, new_momentum, old_momentum), (decay, gain), FORM)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import Dataset, datasets
-from ssfx.lab.workloads.metrics.answers import answers_tally
-from ssfx.lab.workloads.metrics.tally import added
+from ssfx.lab.workloads.metrics.tally import added, answers_tally
 from ssfx.lab.workloads.stream import SampleStream
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
-from ssfx.lab.workloads.metrics.answers import answers_tally
+from ssfx.lab.workloads.metrics.tally import answers_tally
 from ssfx.lab.workloads.on_disk import tokens as t
 from ssfx.lab.workloads.on_disk.fetch import fetch_file, fetch_tokenizer
 from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles

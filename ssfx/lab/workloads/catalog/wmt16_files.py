@@ -87,7 +87,7 @@ class Wmt16(TokenizedFiles):
         return np.array(found, np.int32), kept
 
     def _pairs(self, part: str) -> Iterator[tuple[str, str]]:
-        from ssfx.lab.workloads.on_disk.tables import rows
+        from ssfx.lab.workloads.on_disk.prepared_files import rows
 
         paths = self.paths(PARTS.index(part))
         plain = {} if paths[0].suffix == ".parquet" else {"sep": "\t", "names": ["de", "en"], "quoting": 3}
@@ -108,9 +108,8 @@ class Wmt16(TokenizedFiles):
 
         The perplexity is that of the translation in the file; BLEU is that of the network's own, written greedily.
         """
-        from ssfx.lab.workloads.metrics.bleu import bleu_tally
-        from ssfx.lab.workloads.metrics.networks import tokens_tally
-        from ssfx.lab.workloads.metrics.translation import greedy
+        from ssfx.lab.workloads.metrics.networks import greedy, tokens_tally
+        from ssfx.lab.workloads.metrics.tally import bleu_tally
         from ssfx.lab.workloads.objective import evaluating, logits
 
         samples = self.samples(train=False)

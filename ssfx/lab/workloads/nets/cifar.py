@@ -1,7 +1,5 @@
 """Networks for 32x32 colour images whose definitions torchvision does not have."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Mask R-CNN of torchvision with a loss of two tensors, as the training loop has them."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

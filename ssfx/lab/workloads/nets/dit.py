@@ -3,8 +3,6 @@
 Source: Peebles and Xie, Scalable Diffusion Models with Transformers, ICCV 2023; DiT-XL/2 is its largest.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

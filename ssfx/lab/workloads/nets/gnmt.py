@@ -1,7 +1,5 @@
 """GNMT (Wu et al. 2016) in the form of NVIDIA's and MLPerf's PyTorch reference, which the papers trained."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

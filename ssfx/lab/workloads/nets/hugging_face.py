@@ -1,7 +1,5 @@
 """Transformers from their public definitions in the transformers library, with random weights and without downloads."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """LSTM language models."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 

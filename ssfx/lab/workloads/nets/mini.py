@@ -1,7 +1,5 @@
 """Networks of the papers' families so small that a run of hundreds of steps takes seconds on a CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

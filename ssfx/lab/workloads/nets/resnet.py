@@ -1,7 +1,5 @@
 """Residual networks for 32x32 images."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional
 

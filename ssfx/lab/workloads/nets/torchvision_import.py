@@ -5,8 +5,6 @@ while it describes the extension's operators to torch, although models use none 
 ourselves is enough for it to import.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Networks of the VGG family for 32x32 images: a small one, and those with batch norm of the papers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor, nn

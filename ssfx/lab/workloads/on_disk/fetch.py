@@ -1,7 +1,5 @@
 """Downloads, only ever called for data.download=true."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ssfx.core.errors import RunError

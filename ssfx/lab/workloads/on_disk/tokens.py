@@ -1,7 +1,5 @@
 """Tokenizers from the user's files, or trained on the user's text; the `tokenizers` library does the work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
