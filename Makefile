@@ -19,7 +19,8 @@ RECORDED ?= local_x2 local_x4 2x1gbit 4x1gbit 2x100mbit 4x100mbit
 # nearer to one another.
 WHERE := s/^local_x/cluster=local world_size=/;s/^[24]x/cluster=emulated_&/;/=2$$\|_2x/s/$$/ steps=60/;/=4$$\|_4x/s/$$/ steps=36/
 SIMULATED := breakdown compressors density bandwidth large_models selective collective_scaling \
-  acpsgd_models acpsgd_fusion acpsgd_sweeps mergecomp_clusters mergecomp_groups micro_clusters s2_sparse
+  acpsgd_models acpsgd_fusion acpsgd_sweeps mergecomp_clusters mergecomp_groups micro_clusters s2_sparse \
+  convergence_times
 
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
