@@ -13,7 +13,6 @@ from ssfx.schemes.online_planning import Measured, OnlinePlanning, PlanLimits
 from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, budget
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
-from ssfx.schemes.search.auto_offload import may_move, with_host
 from ssfx.schemes.search.auto_portfolio import COLLECTIVES, portfolio
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Quality
@@ -32,8 +31,6 @@ NEAR, COMPARED = 0.1, 12
 """
 LESS = 0.95
 """An exceeded error budget is planned for with its part of what was measured, and so much less."""
-OFFLOADED = 3
-"""Of how many of the best plans that have any segment to move segments are tried on the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +136,6 @@ def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> 
     fusion_unit="bucket",
     collectives=COLLECTIVES,
     compressors="any",
-    offload=True,
     profiled=True,
     worth_trying=plans_worth_trying,
 )
@@ -160,8 +156,6 @@ def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPr
         gathers = least(found).price_s > searched.gathers_s and _may_end_sooner(found, profile, costs, allowed, known)
         others = portfolio(profile, costs, allowed, options.leave_out, options.ranks_per_node, gathers)
         found += priced(others, profile, costs, known)
-    best = sorted((one for one in found if may_move(one.plan)), key=lambda one: one.price_s)[:OFFLOADED]
-    found += [with_host(one, known) for one in best]
     return _noted(_under_contention(found, costs, known), allowed, searched.bound_s)
 
 

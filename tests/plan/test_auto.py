@@ -27,14 +27,12 @@ from ssfx.schemes.make_plan import make_plan, make_plans
 from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s
 from ssfx.schemes.search.auto_budget import DENSE, HALF, HALF_IN_32, budget, density_for, kept_back
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
-from ssfx.schemes.search.auto_offload import may_move, with_host
 from ssfx.schemes.search.auto_portfolio import GATHERS, leaves_out, portfolio, sends_as
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import MORE_STEPS, measured_steps, needed, steps_of_method
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
 from ssfx.schemes.search.auto_trial import AS_DDP, LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
-from ssfx.schemes.search.guarded import Priced
 from ssfx.schemes.search.recorded_network import Network, family_of
 from ssfx.simulator import simulate
 from ssfx.simulator.pricing.timeline import StepPrices, evaluate
@@ -156,6 +154,7 @@ def test_it_is_not_behind_schemes_with_the_same_compressor(scheme: str, gbps: in
 @given(
     seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.01}, {"density": 0.05, "leave_out": True}])
 )
+@example(seed=23605, options={})
 def test_more_bandwidth_is_never_slower(seed: int, options: dict[str, object]) -> None:
     profile, costs = instance(seed, most=25)
     found = []
@@ -193,21 +192,6 @@ def test_a_little_more_bandwidth_makes_no_step_noticeably_slower(first: float, m
         plan = make_plan("auto", target.profile, costs, {"density": 0.01, "ranks_per_node": 4})
         found.append(simulate(plan, target.profile, target.system).iteration_s)
     assert all(faster_s <= slower_s * most for slower_s, faster_s in pairwise(found)), found
-
-
-@pytest.mark.parametrize("gbps", [90.0, 93.132])
-def test_the_host_is_tried_for_plans_that_have_anything_to_move(gbps: float) -> None:
-    """Plans without anything to move stood in the way: a step was 0.4 % longer than with four fifths of the rate."""
-    seconds = []
-    for rate in (gbps / 1.25, gbps):
-        target = target_at(
-            ClusterChoice("64gpu", {"nodes": 4, "inter.gbps": rate}), None, "auto", "resnet50", 32, "sgd"
-        )
-        costs = target.system.planning_costs(None, 0.01)
-        plan = make_plan("auto", target.profile, costs, {"density": 0.01, "ranks_per_node": 4})
-        assert "compressed on the host" in dict(plan.notes)["chosen"]
-        seconds.append(simulate(plan, target.profile, target.system).iteration_s)
-    assert seconds[1] <= seconds[0]
 
 
 @settings(max_examples=20, deadline=None)
@@ -452,9 +436,7 @@ def test_no_plan_of_a_scheme_that_gathers_ends_before_the_bound_by_which_it_is_p
     for words, plan in portfolio(profile, costs, allowed, False, 0):
         if any(f"scheme={name}" in words.split() for name in GATHERS):
             seen += 1
-            tried = [Priced(words, plan, known.total_s(plan))]
-            tried += [with_host(one, known) for one in tried if may_move(plan)]
-            assert all(one.price_s >= bound_s * (1 - 1e-9) for one in tried), words
+            assert known.total_s(plan) >= bound_s * (1 - 1e-9), words
             assert known.disturbed_s(plan) >= bound_s * (1 - 1e-9)
     assert seen or not any(kind.compressor and keeps_fraction(kind.compressor) for kind in allowed.kinds)
 

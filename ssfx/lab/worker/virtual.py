@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -39,7 +40,9 @@ def main(batch_file: str) -> None:
             if not _run(job, batch["train"], running):
                 break
     except BaseException:
-        os._exit(1)  # the rank that failed has left word
+        traceback.print_exc()  # the rank that failed has left word; what failed outside any rank is told here alone
+        sys.stderr.flush()
+        os._exit(1)
     os._exit(0)  # nothing is worth the seconds that an orderly end of torch takes
 
 
