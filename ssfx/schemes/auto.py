@@ -136,6 +136,7 @@ def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> 
     fusion_unit="bucket",
     collectives=COLLECTIVES,
     compressors="any",
+    offload=True,
     profiled=True,
     worth_trying=plans_worth_trying,
 )
