@@ -58,6 +58,7 @@ def test_who_is_asked_to_end_several_times_ends_as_the_first_time_asked_and_leav
     assert len(list(tmp_path.glob(f"runs/*/attempt-1/{step_logs.NAME}"))) == 1
 
 
+@pytest.mark.nightly
 def test_what_a_launcher_leaves_that_was_killed_is_put_away_by_the_next_attempt(store, started, tmp_path):
     case, hold = make_case(), tmp_path / "go on"
     command = [sys.executable, str(HERE / "drive.py"), str(store.runs.parent), case.to_json()]
@@ -75,6 +76,7 @@ def test_what_a_launcher_leaves_that_was_killed_is_put_away_by_the_next_attempt(
     assert [(store.run_dir(case) / f"attempt-{number}" / step_logs.NAME).exists() for number in (1, 2)] == [True] * 2
 
 
+@pytest.mark.nightly
 def test_a_rank_that_is_killed_while_it_writes_leaves_no_half_file(store):
     with pytest.raises(RunError, match="rank 1 was killed by SIGKILL"):
         Torchrun(train="fake_train:killed_while_it_writes").run([make_case()], store, progress=False)

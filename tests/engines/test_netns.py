@@ -84,6 +84,7 @@ def test_cases_share_a_launch_and_their_rows_say_emulated_and_what_was_measured(
 
 @pytest.mark.torchrun
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_rank_that_failed_is_named(store, monkeypatch):
     monkeypatch.setenv("SSFX_FAULT", "kill:rank=1,step=4,phase=backward")
     with pytest.raises(RunError, match="rank 1 was killed by SIGKILL in backward at step 4"):
@@ -93,6 +94,7 @@ def test_the_rank_that_failed_is_named(store, monkeypatch):
 
 @pytest.mark.torchrun
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_host_that_is_lost_is_named_and_ends_everything(store, started, monkeypatch):
     monkeypatch.setenv("FAKE_HOLD", str(store.runs / "never"))  # ranks wait in their third step
     monkeypatch.setattr("ssfx.lab.engines.launch.GRACE_S", 2.0)  # a torchrun that waits for the lost one needs SIGKILL
@@ -125,6 +127,7 @@ def test_a_host_that_is_lost_is_named_and_ends_everything(store, started, monkey
 @pytest.mark.torchrun
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.nightly
 def test_a_launcher_that_is_ended_takes_everything_with_it(started, tmp_path, number):
     command = "import sys; from ssfx.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["run", "scheme=ddp", "cluster=emulated_2x100mbit", "steps=100000"]

@@ -68,6 +68,7 @@ def offered(started) -> list[str]:
     return [str(address) for address in listens if not address.is_loopback]
 
 
+@pytest.mark.nightly
 def test_nothing_that_measures_one_machine_listens_on_another_address_than_the_loopback(started, tmp_path):
     words = ["profile", "network", "cluster=local", "world_size=2"]
     launcher = started.start(
@@ -120,6 +121,7 @@ CLUSTERS = [
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.nightly
 def test_what_ranks_meet_under_is_random_and_seen_by_no_other_user(store, started, held, tmp_path, cluster):
     case, seen = make_case(cluster=cluster), set()
     last = 2 if cluster == "local" else 1

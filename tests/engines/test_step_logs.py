@@ -50,6 +50,7 @@ def runs(recorded, tmp_path):
     return sorted((tmp_path / "results").glob("runs/*/attempt-*/rank*.jsonl"))
 
 
+@pytest.mark.nightly
 def test_every_change_of_a_step_log_is_found(runs):
     assert len(runs) == 6
     for path in runs:

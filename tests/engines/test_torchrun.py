@@ -118,6 +118,7 @@ def test_a_killed_rank_is_named_and_costs_only_its_case(store, monkeypatch):
     assert log.exists()
 
 
+@pytest.mark.nightly
 def test_two_cases_at_a_time_have_cores_of_their_own_and_one_that_fails_costs_no_other(store, monkeypatch, capfd):
     cases = [make_case(world_size=1, seed=seed) for seed in (1, 2, 3, 4)]
     monkeypatch.setenv("SSFX_FAULT", f"raise:rank=0,step=2,phase=step,run={cases[0].run_id}")
@@ -133,6 +134,7 @@ def test_two_cases_at_a_time_have_cores_of_their_own_and_one_that_fails_costs_no
     assert [line[:5] for line in lines if line.startswith("[")] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
 
 
+@pytest.mark.nightly
 def test_an_exception_on_one_rank_is_named(store, monkeypatch):
     monkeypatch.setenv("SSFX_FAULT", "raise:rank=1,step=2,phase=exchange")
     with pytest.raises(RunError, match=r"rank 1 raised InjectedFault: injected .* in exchange at step 2"):
@@ -157,12 +159,14 @@ def test_a_hanging_rank_is_found_and_all_stacks_are_kept(store, monkeypatch):
     assert "fake_train.py" in stacks[0]
 
 
+@pytest.mark.nightly
 def test_a_full_disk_is_named_although_no_report_can_be_written(store, monkeypatch):
     monkeypatch.setenv("SSFX_FAULT", "disk_full:rank=0,step=3,phase=step")
     with pytest.raises(RunError, match=r"rank 0 raised OSError: .* in step at step 3"):
         Torchrun(train=FAKE).run([make_case()], store, progress=False)
 
 
+@pytest.mark.nightly
 def test_a_closed_terminal_ends_all_ranks(store, drive, started, tmp_path):
     case, temporary = make_case(steps=100_000), tmp_path / "tmp"
     temporary.mkdir()
@@ -179,6 +183,7 @@ def test_a_closed_terminal_ends_all_ranks(store, drive, started, tmp_path):
     ] == []  # a cache of torch
 
 
+@pytest.mark.nightly
 def test_a_launcher_that_was_started_with_ctrl_c_ignored_goes_on_until_sigterm(store, drive, started):
     launcher = drive(make_case(steps=100_000), ctrl_c=False, FAKE_STEP_S="0.05")
     wait_for_first_step(store, launcher)
@@ -234,6 +239,7 @@ def test_a_worker_refuses_another_world_size(store):
     assert failure["phase"] == "setup"
 
 
+@pytest.mark.nightly
 def test_the_real_training_goes_on_after_a_killed_rank_and_after_a_warning(store, drive, started, monkeypatch):
     case = make_case(model="resnet_tiny", dataset="digits", checkpoint_every=3, steps=9, warmup_steps=1)
     run_dir = store.run_dir(case)

@@ -61,6 +61,7 @@ def test_a_row_says_what_was_measured_and_what_simulated(store) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_goes_on_and_ends_alike(store, tmp_path, monkeypatch) -> None:
     words = [*LOCAL, "engine=virtual", "scheme=oktopk", "density=0.05", "checkpoint_every=2"]
     began = property(lambda self: any(store.runs.glob("*/attempt-1/rank1.jsonl")), lambda self, value: None)

@@ -66,6 +66,7 @@ def test_other_models_worlds_and_compressors_have_none_either(
     assert [values for *_, values in ranks] == pool.run(work.on_cpu, world, options, STEPS, kind)
 
 
+@pytest.mark.nightly
 def test_every_wait_that_is_forgotten_is_found(pool: Pool, runs: Runs) -> None:
     pairs = [tuple(pair) for pair in TWICE]
     missing: set[str] = set()

@@ -38,6 +38,7 @@ def trained(words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.torchrun
+@pytest.mark.nightly
 def test_ten_questions_end_with_exact_match_and_f1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     tiny_files.squad(tmp_path)
     tiny_files.word_piece(tmp_path / "pieces")
