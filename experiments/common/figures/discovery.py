@@ -101,12 +101,12 @@ def _meant(word: str, names: Sequence[str]) -> list[str]:
             raise ConfigError(f"several papers have a {plain!r}; say which: {', '.join(same)}")
     if of_number := [name for name in names if f"fig{word}" == name.partition(".")[2]]:
         raise unknown("figure", word, of_number)
-    paper, own = word.partition(".")[0], [name.partition(".") for name in names]
-    papers, numbers = list(dict.fromkeys(of for of, _, _ in own)), re.findall(r"\d+", word)
+    paper, split = word.partition(".")[0], [name.partition(".") for name in names]
+    papers, numbers = list(dict.fromkeys(of for of, _, _ in split)), re.findall(r"\d+", word)
     like = nearest(word, [name for name in (*names, *papers) if re.findall(r"\d+", name) == numbers])
     if like:
         hint = f"did you mean {like!r}?"
-    elif of_paper := [figure for of, _, figure in own if of == paper]:
+    elif of_paper := [figure for of, _, figure in split if of == paper]:
         hint = f"{paper} has {', '.join(of_paper)}"
     else:
         hint = f"name a paper, for all of its figures, or PAPER.FIGURE; the papers are {', '.join(papers)}"
