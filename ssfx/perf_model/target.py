@@ -12,7 +12,7 @@ from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.given_time import given_time, lasting
 from ssfx.perf_model.gpu_record import gpu_record, record_path
-from ssfx.perf_model.recorded_times import recorded_profile, with_package
+from ssfx.perf_model.recorded_times import recorded_profile, with_package, written_dir
 from ssfx.perf_model.roofline import analytic_profile, with_step
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.shipped_profiles import optimizer_of, profile_on
@@ -53,11 +53,12 @@ def target_at(
 ) -> Target:  # fmt: skip
     """Return the target of a model at `batch_size` per rank and in `precision` on a cluster.
 
-    Made once for files as they are now: those of a cluster, a device or a profile may be the user's, and change.
+    Made once for files as they are now: a cluster's, a device's or a profile's may be the user's, and what was measured
+    here is known from the moment at which it was written.
     """
     names = (choice.name, str(choice.options.get("device", "")), model)
     own = [Path(name).expanduser() for name in names if name.endswith((".yaml", ".yml", ".json"))]
-    files = tuple(map(as_it_is, (*own, record_path())))
+    files = tuple(map(as_it_is, (*own, record_path(), written_dir())))  # a folder changes with what is put into it
     return _target_at(files, choice, world_size, device, model, batch_size, optimizer, precision)
 
 

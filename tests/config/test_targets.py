@@ -6,6 +6,7 @@ import pytest
 
 from ssfx.core import machine
 from ssfx.core.case import ClusterChoice
+from ssfx.core.files import write_atomic
 from ssfx.perf_model import target as targets
 from ssfx.perf_model.recorded_times import profile_name, recorded_profile, written_dir
 from ssfx.perf_model.roofline import analytic_profile
@@ -51,6 +52,19 @@ def test_another_optimizer_is_another_calibration():
     cloud = ClusterChoice("16gpu")
     nominal = {target_at(cloud, 16, "auto", "resnet50", 32, one).profile.step_s for one in ("sgd", "adam")}
     assert len(nominal) == 2
+
+
+def test_what_is_measured_later_is_seen_by_the_same_process():
+    def step_s():
+        return target_at(LOCAL, 2, "cpu", "resnet_tiny", 32, "adam").profile.step_s
+
+    assert step_s() != 0.25
+    mine = replace(recorded_profile("resnet_tiny", "cpu", 2), optimizer="adam", step_s=0.25)
+    written_dir().mkdir(parents=True)
+    write_atomic(written_dir() / profile_name(mine), mine.to_json())
+    assert step_s() == 0.25
+    write_atomic(written_dir() / profile_name(mine), replace(mine, step_s=0.5).to_json())
+    assert step_s() == 0.5
 
 
 def test_what_was_measured_here_with_it_is_taken():
