@@ -1,6 +1,7 @@
 """engine=virtual: the quality of real ranks to the last bit, simulated times, resume, and one line for each refusal."""
 
 import json
+import sys
 
 import pytest
 
@@ -10,6 +11,7 @@ from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.engines import engines
 from ssfx.lab.engines.failure import RunsFailed
 from ssfx.lab.engines.signals import Warned
+from ssfx.lab.worker import virtual
 
 SMALL = ["model=resnet_tiny", "batch_size=4", "warmup_steps=2", "evaluate=true"]
 LOCAL = [*SMALL, "cluster=local", "device=cpu", "world_size=2", "steps=6", "evaluate_every=3"]
@@ -120,3 +122,17 @@ def test_what_turns_cannot_do_is_refused_in_one_line(words, says) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         resolve_job(["cluster=64gpu", *words])
     assert "\n" not in str(caught.value)
+
+
+def test_what_fails_outside_of_any_rank_is_told(monkeypatch, capsys) -> None:
+    def broken(*_: object) -> bool:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(virtual, "read_batch", lambda _: {"jobs": [{}], "train": ""})
+    for name in ("die_with_launcher", "watch_kernels"):
+        monkeypatch.setattr(virtual, name, lambda *_: None)
+    monkeypatch.setattr(virtual, "_run", broken)
+    monkeypatch.setattr("os._exit", sys.exit)
+    with pytest.raises(SystemExit, match="1"):
+        virtual.main("batch.json")
+    assert "RuntimeError: no such device" in capsys.readouterr().err
