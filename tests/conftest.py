@@ -47,9 +47,9 @@ def started(tmp_path: Path) -> Iterator[Started]:
         yield processes
 
 
-PROCESSES = {"pool", "pair", "ranks", "eight"}
-"""Fixtures that start ranks as processes; `ranks` of tests/runtime are processes or not, as its parameter says."""
-SOME = {"real": 1, "torchrun": 1, "processes": 2, "slow": 4}
+PROCESSES = {"pool", "pair", "ranks", "eight", "started"}
+"""Fixtures that start processes; `ranks` of tests/runtime are processes or not, as its parameter says."""
+SOME = {"real": 1, "torchrun": 1, "processes": 1, "slow": 3}
 """Of the cases of one test so many are for every change, the others for the night; of quick ones all."""
 SECONDS = {"torchrun": 8.0, "slow": 1.0}
 """About what a test with such a mark takes; all others are quick."""

@@ -213,7 +213,7 @@ class Case:
     @cached_property
     def run_id(self) -> str:
         """First 12 hex digits of the SHA-256 of the canonical JSON of all fields, of LATER_FIELDS only where set."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {name: getattr(self, name) for name in _NAMES}
         values["cluster"] = str(self.cluster)
         for name, default in LATER_FIELDS.items():
             if values[name] == default:
@@ -271,3 +271,6 @@ class Case:
     def of(cls, raw: Mapping[str, Any]) -> Case:
         """Return the case of a JSON object; TypeError names an unknown field."""
         return cls(**raw)
+
+
+_NAMES = tuple(one.name for one in fields(Case))

@@ -114,6 +114,7 @@ def test_a_record_keeps_what_was_not_compared_again(emulated, tmp_path):
     assert loads(file.read_text()) == {"columns": list(emulated.SUMMARY), "runs": [new, other]}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_rank_that_fails_is_reported_with_what_it_said_and_nothing_is_left(emulated, started):
     with pytest.raises(RunError, match=r"(?s)of vgg_tiny failed.*unknown compressor 'top'; did you mean 'topk'"):

@@ -42,6 +42,7 @@ def test_without_torchrun_it_says_how(monkeypatch, capsys):
     assert "torchrun --nproc-per-node RANKS -m ssfx.lab.profile_network" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 @pytest.mark.torchrun
 def test_ranks_measure_their_own_machine(tmp_path):
     words = ["-m", "ssfx.lab.profile_network", "--mib", "1", "--out", "mine.yaml"]

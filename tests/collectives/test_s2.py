@@ -76,7 +76,7 @@ def test_the_sum_of_sketches_is_the_sketch_of_the_sum() -> None:
     assert torch.equal(torch.stack(parts).sum(0), sketch_of(torch.stack(rows).sum(0), hashes, 11))
 
 
-@pytest.mark.parametrize("rows", [1, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (2, 3))])
+@pytest.mark.parametrize("rows", [1, *(pytest.param(rows, marks=pytest.mark.nightly) for rows in (2, 3))])
 def test_estimates_are_unbiased_and_as_noisy_as_the_formula_says(rows: int) -> None:
     values, cols, runs = quarters(24, seed=0), 12, 10_000
     at = torch.arange(len(values))

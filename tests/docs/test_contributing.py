@@ -42,6 +42,7 @@ sync.detach()
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.torchrun
 def test_every_example_works_as_printed(tmp_path):

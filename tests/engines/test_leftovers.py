@@ -24,6 +24,7 @@ def temporary(store) -> list[str]:
     return [str(path) for path in store.runs.rglob("*") if path.name == TEMPORARY or path.name.endswith(".tmp")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("first", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_who_is_asked_to_end_several_times_ends_as_the_first_time_asked_and_leaves_nothing(started, tmp_path, first):
     words = ["run", "scheme=ddp", "cluster=local", "world_size=2", "steps=100000"]

@@ -64,6 +64,7 @@ def test_hosts_that_cannot_reach_each_other_are_found_out(monkeypatch):
             line_rate.measure(hosts)
 
 
+@pytest.mark.nightly
 @pytest.mark.torchrun
 @pytest.mark.slow
 def test_cases_share_a_launch_and_their_rows_say_emulated_and_what_was_measured(store, capfd):

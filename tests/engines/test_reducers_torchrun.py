@@ -23,6 +23,7 @@ def test_a_rank_killed_inside_a_reducer_is_named(store, monkeypatch):
         Torchrun(train=FAKE).run([sparse("oktopk", tau=2, tau_prime=3)], store, progress=False)
 
 
+@pytest.mark.nightly
 def test_stacks_tell_who_hangs_inside_a_reducer(store, monkeypatch):
     monkeypatch.setenv("FAKE_FAULT", "hang:1:3:2")
     hurry(monkeypatch, lambda: phases(store.runs, 3) == [(3, "exchange")] * 3 and any(store.runs.glob("*/HANGS")))

@@ -49,6 +49,7 @@ def wait_for_first_step(store, launcher):
     wait_until(lambda: steps_of(store, launcher))
 
 
+@pytest.mark.nightly
 def test_three_cases_share_one_launch_and_a_second_call_does_nothing(store, monkeypatch, capfd):
     cases = [make_case(seed=seed) for seed in (3, 1, 2)]
     spoilt = cases[1]
@@ -208,6 +209,7 @@ def test_ranks_of_a_killed_launcher_end_and_its_claim_is_free(store, drive, star
     claims[-1].release()
 
 
+@pytest.mark.nightly
 def test_two_launchers_run_a_case_once(store, drive, tmp_path):
     case, hold = make_case(), tmp_path / "go on"
     first = drive(case, FAKE_HOLD=str(hold))

@@ -86,6 +86,7 @@ def test_a_figure_that_shows_none_of_ones_own_runs_is_copied_from_where_it_was_d
     assert states(draw_all([name], rows, tmp_path / "third", committed=there)) == {name: "drawn"}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_several_processes_give_the_same_files(tmp_path):
     several = ["ssfusion.eq1", "ssfusion.eq3", "ssfusion.eq4", "ssfusion.fig3"]

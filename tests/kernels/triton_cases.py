@@ -79,7 +79,7 @@ def test_exact_choice(spec: str, memory: str, sizes: list[list[int]], density: f
 
 
 @given(sizes=SIZES, seed=SEEDS, levels=st.lists(LEVELS, min_size=3, max_size=3), rotate=st.booleans(), data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_given_thresholds(sizes: list[list[int]], seed: int, levels: list[float], rotate: bool, data: Any) -> None:
     bounds = []
     for pieces in sizes:
@@ -107,7 +107,7 @@ def test_a_sampled_rule_gets_exactly_what_is_wanted(sizes: list[list[int]], dens
 
 
 @given(sizes=SIZES, seed=SEEDS, levels=st.lists(LEVELS, min_size=3, max_size=3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_statistics(sizes: list[list[int]], seed: int, levels: list[float]) -> None:
     levels_of_parts = torch.tensor(levels[: len(sizes)], dtype=torch.float64, device=DEVICE)
     thresholds = levels_of_parts.repeat_interleave(2)[::2]  # not contiguous

@@ -106,6 +106,7 @@ def alone(tmp_path, *words):
     return subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, cwd=tmp_path)
 
 
+@pytest.mark.nightly
 def test_the_library_does_without_the_packages_of_the_extras(tmp_path):
     for words in (
         "plan scheme=ssfusion_oi model=bert_large cluster=64gpu",

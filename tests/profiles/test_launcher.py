@@ -21,6 +21,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_no_rank_outlives_a_killed_launcher(started, tmp_path):
     script = tmp_path / "profile_forever.py"

@@ -61,6 +61,7 @@ def test_a_rank_that_leaves_is_named_by_those_who_wait_for_it(
         assert leaving.wait(HANG_S) == (case == "raise")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_rank_with_the_store_may_leave_first(started: Started) -> None:
     with socket.socket() as free:

@@ -53,6 +53,7 @@ def test_ten_questions_end_with_exact_match_and_f1(capsys: pytest.CaptureFixture
         assert f"exact match {metrics['exact_match']:.1%}, F1 {metrics['f1']:.1%}" in table
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.torchrun
 def test_pairs_of_sentences_end_with_perplexity_and_bleu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def test_one_rank_without_room_ends_the_checkpoint_of_all(disk, tmp_path, pair):
     assert not list(tmp_path.glob("*/step-*/*"))
 
 
+@pytest.mark.nightly
 def test_rows_and_figures_on_a_full_disk_are_named_and_the_same_command_goes_on(disk, monkeypatch, capsys):
     monkeypatch.setenv("SSFX_RESULTS", str(disk))
     others = fill(disk, 8_000)

@@ -40,6 +40,7 @@ def test_a_recorded_profile_lists_every_tensor_in_ready_order(name: str) -> None
     assert names.index(last) >= len(names) - 2
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_ranks_that_share_the_machine_are_recorded_as_such() -> None:
     profile = record_profile("resnet_tiny", "digits", 2, "cpu", iterations=2, warmup=1, ranks=2, optimizer="adamw")

@@ -260,6 +260,7 @@ def test_buffers_of_one_rank_stay() -> None:
         assert model.running_mean.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_digits_are_learned() -> None:
     case = make_case(steps=150, batch_size=32, lr=0.01, weight_decay=1e-4, evaluate=True)
@@ -268,7 +269,7 @@ def test_digits_are_learned() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["lstm_tiny", "gpt2_tiny"])
+@pytest.mark.parametrize("model", ["lstm_tiny", pytest.param("gpt2_tiny", marks=pytest.mark.nightly)])
 def test_text_is_learned(model: str) -> None:
     text = {"model": model, "dataset": "stdlib_text(seq_len=64,held_out_bytes=8192)", "evaluate": True}
     perplexity = []

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -150,11 +150,16 @@ def _read_lines(path: Path, of: Callable[[str], bool] | None = None) -> tuple[li
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip() and not (of and (named := _EXPERIMENT.findall(line)) and not any(map(of, named))):
             try:
-                rows.append(Row.from_json(line))
+                rows.append(_row_of(line))
             except DAMAGED as error:
                 what = f"not a row of this version of ssfx ({error}); remove it to run again"
                 wrong.append(RunError(f"{path}:{number}: {what}"))
     return rows, wrong
+
+
+@lru_cache(maxsize=50_000)
+def _row_of(line: str) -> Row:
+    return Row.from_json(line)  # a process that reads the committed rows again, parses them once
 
 
 def _case_in_folder_of(path: Path) -> tuple[Case, ...]:
