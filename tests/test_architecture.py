@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import ssfx
 
@@ -54,13 +53,19 @@ DEVICES = "ssfx/core/accelerator.py"
 """The one module that asks what a device is; kernels may, too."""
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def modules() -> list[Path]:
     return sorted([*(ROOT / "ssfx").rglob("*.py"), *(ROOT / "experiments" / "common").rglob("*.py")])
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
     """Yield (module, at import time) for every import of a file; under TYPE_CHECKING or in a function is later."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     later: set[ast.AST] = set()
     for node in ast.walk(tree):
         guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
@@ -114,7 +119,7 @@ def circles() -> set[frozenset[str]]:
 
 def needed(path: Path) -> Iterator[str]:
     """Yield the modules that a file imports anywhere but for types, and what it imports from as one of its own."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     types = {inner for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
              for inner in ast.walk(node)}  # fmt: skip
     for node in ast.walk(tree):
@@ -161,58 +166,65 @@ UPWARD = {"ssfx.runtime.sync": {"ssfx", "ssfx.Advice"}}
 """Modules that still import from above, and what."""
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_imports_point_one_way(path: Path) -> None:
-    name = dotted(path)
-    used = {module for module, _ in imports(path) if module.partition(".")[0] in ("ssfx", "experiments")}
-    above = {module for module in used if level(module) > level(name)}
-    assert above == UPWARD.get(name, set())
+def test_imports_point_one_way() -> None:
+    above = {}
+    for path in modules():
+        name = dotted(path)
+        used = {module for module, _ in imports(path) if module.partition(".")[0] in ("ssfx", "experiments")}
+        above[name] = {module for module in used if level(module) > level(name)}
+    assert {name: found for name, found in above.items() if found} == UPWARD
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_torch_is_imported_where_it_is_used(path: Path) -> None:
-    at_import = {module.split(".")[0] for module, now in imports(path) if now}
-    if room(dotted(path)) not in USES_TORCH:
-        assert "torch" not in at_import
-    if room(dotted(path)) in LAZY_TORCH:
-        assert "torch" not in at_import, "components declare themselves without torch: from ssfx.core.lazy import torch"
+def test_torch_is_imported_where_it_is_used() -> None:
+    """Elsewhere, and where components declare themselves without torch, it is `from ssfx.core.lazy import torch`."""
+    at_import = {
+        dotted(path)
+        for path in modules()
+        if any(now and module.split(".")[0] == "torch" for module, now in imports(path))
+    }
+    assert {name for name in at_import if room(name) not in USES_TORCH - LAZY_TORCH} == set()
 
 
 FLOAT_MAKERS = {"empty", "eye", "full", "linspace", "ones", "rand", "randn", "zeros"}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_every_buffer_has_a_dtype(path: Path) -> None:
-    """A buffer without one would follow torch.set_default_dtype, which is the user's and may be bfloat16."""
-    if room(dotted(path)) not in USES_TORCH - {"ssfx.lab.workloads"}:
-        return
-    without = [
-        node.lineno
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "torch"
-        and node.func.attr in FLOAT_MAKERS
-        and all(keyword.arg != "dtype" for keyword in node.keywords)
+def lines_where(asked: Callable[[ast.AST], bool], paths: Iterable[Path]) -> list[str]:
+    """Return file:line of every node of the files of which `asked` is true."""
+    return [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in paths
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.expr) and asked(node)
     ]
-    assert not without, "say the dtype in these lines"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_one_module_and_the_kernels_ask_what_a_device_is(path: Path) -> None:
+def test_every_buffer_has_a_dtype() -> None:
+    """A buffer without one would follow torch.set_default_dtype, which is the user's and may be bfloat16."""
+
+    def without(node: ast.AST) -> bool:
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "torch"
+            and node.func.attr in FLOAT_MAKERS
+            and all(keyword.arg != "dtype" for keyword in node.keywords)
+        )
+
+    ours = [path for path in modules() if room(dotted(path)) in USES_TORCH - {"ssfx.lab.workloads"}]
+    assert lines_where(without, ours) == [], "say the dtype in these lines"
+
+
+def test_one_module_and_the_kernels_ask_what_a_device_is() -> None:
     """Streams, events and waiting come from core/accelerator.py, so that a fake device can stand in for a GPU."""
-    if path.relative_to(ROOT).as_posix() == DEVICES or "kernels" in path.parts:
-        return
-    asks = [
-        node.lineno
-        for node in ast.walk(ast.parse(path.read_text()))
-        if (isinstance(node, ast.Attribute) and node.attr in ("is_cuda", "cuda"))
-        or (
+
+    def asks(node: ast.AST) -> bool:
+        return (isinstance(node, ast.Attribute) and node.attr in ("is_cuda", "cuda")) or (
             isinstance(node, ast.Compare)
             and isinstance(node.left, ast.Attribute)
             and node.left.attr == "type"
             and any(isinstance(of, ast.Constant) and of.value == "cuda" for of in node.comparators)
         )
-    ]
-    assert not asks, f"{path.name}: lines {asks} ask torch about CUDA; ask ssfx.core.accelerator"
+
+    ours = [path for path in modules() if path != ROOT / DEVICES and "kernels" not in path.parts]
+    assert lines_where(asks, ours) == [], "these lines ask torch about CUDA; ask ssfx.core.accelerator"
