@@ -126,7 +126,9 @@ def test_dtypes_are_planned_apart_and_launched_by_readiness(scheme: str) -> None
 @every_scheme
 @relaxed
 @given(profile=profiles(), costs=cost_tables(), data=st.data())
-def test_plans_use_only_declared_collectives(scheme: str, profile: Profile, costs: Costs, data: st.DataObject) -> None:
+def test_plans_use_only_declared_collectives_and_places(
+    scheme: str, profile: Profile, costs: Costs, data: st.DataObject
+) -> None:
     choices: list[dict[str, Any]] = [{}]
     choices += [usual(scheme, 0.3), usual(scheme, 1.0)]
     if gathers(scheme):
@@ -135,6 +137,8 @@ def test_plans_use_only_declared_collectives(scheme: str, profile: Profile, cost
         choices.append({"compressor": "fp16"})
     plan = make_plan(scheme, profile, costs, data.draw(st.sampled_from(choices)))
     assert {collectives.build(lane.collective).name for _, lane in plan.lanes()} <= set(schemes[scheme].collectives)
+    placements = {segment.placement for _, lane in plan.lanes() for segment in lane.segments}
+    assert "host" not in placements or schemes[scheme].offload
 
 
 def accepted(scheme: str) -> set[str]:
@@ -158,15 +162,6 @@ def test_a_scheme_takes_the_compressors_that_it_declares(scheme: str) -> None:
     }
     declared = schemes[scheme].compressors
     assert accepted(scheme) == families.get(declared, set(declared.split(", ")))
-
-
-@every_scheme
-@relaxed
-@given(profile=profiles(), costs=cost_tables())
-def test_only_schemes_that_offload_place_anything_on_the_host(scheme: str, profile: Profile, costs: Costs) -> None:
-    plan = make_plan(scheme, profile, costs, usual(scheme))
-    placements = {segment.placement for _, lane in plan.lanes() for segment in lane.segments}
-    assert "host" not in placements or schemes[scheme].offload
 
 
 @every_scheme
