@@ -94,6 +94,19 @@ def test_reference_rows_come_back_and_a_corrupt_line_is_named(store, tmp_path):
         store.reference_rows()
 
 
+def test_rows_are_found_by_the_beginning_of_their_id_whatever_else_is_damaged(store):
+    own, came, other = (make_row(seed) for seed in (1, 2, 3))
+    store.save(own)
+    export([own, came], store.reference / "rows.jsonl")
+    damaged = other.to_json()[:-9]
+    (store.reference / "worse.jsonl").write_text(f"{damaged}\n")
+    assert store.beginning(own.run_id) == [own, own]
+    assert store.beginning(came.run_id[:8]) == [came]
+    assert store.beginning("*") == []
+    with pytest.raises(RunError, match="worse.jsonl:1"):
+        store.beginning(other.run_id)
+
+
 def test_packed_reference_rows_come_back_and_a_damaged_pack_is_named(store, tmp_path):
     rows = [make_row(seed) for seed in range(3)]
     path = tmp_path / "reference" / "many.jsonl.gz"

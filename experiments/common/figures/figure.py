@@ -84,8 +84,8 @@ class Figure:
     def select(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows this figure needs; of one case measured twice on one machine, the newest."""
         newest: dict[tuple[str, str, str], Row] = {}
-        if isinstance(wanted := self.needs.get("experiment"), str):  # most of ten thousand rows end here
-            rows = [row for row in rows if row.case.experiment == wanted]
+        asked = {name: self.reads(name) for name in {row.case.experiment for row in rows}}
+        rows = [row for row in rows if asked[row.case.experiment]]  # most of ten thousand rows end here
         for row in sorted((row for row in rows if self.shows(row.case)), key=lambda row: row.origin.date):
             newest[row.run_id, row.origin.kind, row.origin.hardware] = row
         return [newest[key] for key in sorted(newest)]

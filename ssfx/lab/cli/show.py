@@ -29,18 +29,16 @@ def finished() -> list[Row]:
 
 def found_run(run: str) -> Row:
     """Return the row of the only finished run whose id is `run` or begins with it; else ConfigError."""
-    from ssfx.lab.results.store import Store, row_in
+    from ssfx.lab.results.store import Store
 
-    path = Store(results_dir()).runs / run / "row.json"
-    if path.exists():  # a whole id: the thousands of rows that came with ssfx need not be read
-        return row_in(path)
-    found = {row.run_id: row for row in reversed(finished()) if row.run_id.startswith(run)}
+    store = Store(results_dir())
+    found = {row.run_id: row for row in reversed(store.beginning(run))}
     if len(found) == 1:
         return next(iter(found.values()))
     if found:
         said = some_of([f"{one.run_id} ({one.case.label})" for one in found.values()])
         raise ConfigError(f"{len(found)} finished runs have an id that begins with {run}: {said}")
-    own = sorted(Store(results_dir()).rows(), key=lambda row: row.origin.date, reverse=True)
+    own = sorted(store.rows(), key=lambda row: row.origin.date, reverse=True)
     newest = some_of([f"{one.run_id} ({one.case.label})" for one in own[:3]])
     raise ConfigError(
         f"no finished run has an id that begins with {run}; "

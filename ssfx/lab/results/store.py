@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
 import json
 import re
@@ -99,6 +100,14 @@ class Store:
         found = (row for path in reference_files(self.reference) for row in read_rows(path))
         return [row for row in found if experiment in (None, row.case.experiment)]
 
+    def beginning(self, run: str) -> list[Row]:
+        """Return the rows of finished runs whose id begins with `run`, those of this folder before committed ones."""
+        own = [row_in(path) for path in sorted(self.runs.glob(f"{glob.escape(run)}*/row.json"))]
+        named = re.compile(rf'"run_id": ?"{re.escape(run)}')
+        lines = [_read_lines(path, lambda line: bool(named.search(line))) for path in reference_files(self.reference)]
+        came = [row for found in lines for row in _rows_or_error(*found)]
+        return [*own, *(row for row in came if row.run_id.startswith(run))]
+
     def readable(self, of: Callable[[str], bool] | None = None) -> tuple[list[Row], list[Unreadable]]:
         """Return the committed rows and those of finished runs, and apart from them what cannot be read.
 
@@ -106,8 +115,9 @@ class Store:
         """
         rows: list[Row] = []
         broken: list[Unreadable] = []
+        asked = of and (lambda line: not (named := _EXPERIMENT.findall(line)) or any(map(of, named)))
         for path in reference_files(self.reference):
-            good, bad = _read_lines(path, of)
+            good, bad = _read_lines(path, asked)
             kin = tuple(row.case for row in good)
             rows += good
             broken += [Unreadable(str(one), kin) for one in bad]
@@ -130,17 +140,17 @@ def reference_files(folder: Path) -> list[Path]:
 
 def read_rows(path: Path) -> list[Row]:
     """Return the rows of a JSONL file; RunError with file and line for the first corrupt one."""
-    rows, wrong = _read_lines(path)
+    return _rows_or_error(*_read_lines(path))
+
+
+def _rows_or_error(rows: list[Row], wrong: list[RunError]) -> list[Row]:
     if wrong:
         raise wrong[0]
     return rows
 
 
-def _read_lines(path: Path, of: Callable[[str], bool] | None = None) -> tuple[list[Row], list[RunError]]:
-    """Return the rows of a JSONL file, and what is wrong with each line that is none.
-
-    Lines that name only experiments that `of` does not ask for are not parsed.
-    """
+def _read_lines(path: Path, asked: Callable[[str], bool] | None = None) -> tuple[list[Row], list[RunError]]:
+    """Return the rows of a JSONL file, of the lines `asked` for, and what is wrong with each such line that is none."""
     try:
         text = text_of(path)
     except RunError as error:
@@ -148,7 +158,7 @@ def _read_lines(path: Path, of: Callable[[str], bool] | None = None) -> tuple[li
     rows: list[Row] = []
     wrong: list[RunError] = []
     for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip() and not (of and (named := _EXPERIMENT.findall(line)) and not any(map(of, named))):
+        if line.strip() and (asked is None or asked(line)):
             try:
                 rows.append(_row_of(line))
             except DAMAGED as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -61,8 +62,8 @@ class Network:
         key = (compressor, density, calls)
         if key not in self._known:
             one, shapes = build(compressor), [spec.shape for spec in self.tensors]
-            groups = [[shape] for shape in shapes] if calls == "each" else [shapes]
-            sent = sum(one.layout_of(group, density).nbytes for group in groups)
+            alike = Counter((shape,) for shape in shapes) if calls == "each" else {tuple(shapes): 1}
+            sent = sum(number * one.layout_of(group, density).nbytes for group, number in alike.items())
             self._known[key] = sum(spec.nbytes for spec in self.tensors) / sent if sent else 1.0
         return self._known[key]
 
