@@ -276,3 +276,19 @@ def test_slurm_is_asked_for_the_nodes_of_the_cluster_whatever_is_here():
         assert (str(case.cluster), case.world_size, case.device) == ("16gpu(device=cpu,nodes=2)", 8, "cpu")
         assert (case.steps, case.calibration) == (alike.steps, "")
     assert found.targets == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "dataset", "batch"),
+    [
+        ("model=bert_large", "squad", 4),
+        ("model=resnet152", "imagenet", 32),
+        ("model=bert_large dataset=synthetic batch_size=7", "synthetic", 7),
+        ("model=gpt2_large workload=gpt2_large_2026", "synthetic", 1),
+    ],
+)
+def test_a_simulated_model_has_its_own_batch_and_data_as_simulate_has(words, dataset, batch):
+    (case,) = job(f"cluster=64gpu scheme=ddp {words}").cases
+    assert (case.dataset.partition("(")[0], case.batch_size) == (dataset, batch)
+    (other,) = resolve_simulations(f"cluster=64gpu scheme=ddp model={case.model} batch_size={batch}".split())
+    assert simulate_case(case)[1].iteration_s == pytest.approx(simulate_case(other)[1].iteration_s)

@@ -21,7 +21,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.paths import results_dir, weights_folder
 from ssfx.core.slurm_site import PREFIX, Site
 from ssfx.lab.config.data_keys import with_own_data, without_data_keys
-from ssfx.lab.config.epochs import with_recipe, with_steps
+from ssfx.lab.config.epochs import with_recipe, with_steps, with_usual_workload
 from ssfx.lab.config.here import check_here, check_jobs, engine_of
 from ssfx.lab.results.wandb_mirror import Mirror
 from ssfx.lab.workloads import check_case, dataset_spec, models
@@ -239,6 +239,8 @@ def grid(request: Request) -> Grid:
     points = list(product_of(axes))
     for entry in extra:
         points += product_of({**axes, **{key: check(key, _listed(value)) for key, value in entry.items()}})
+    if engine == "simulate":  # a real run of a model that cannot read the default's samples is refused
+        points = list(map(with_usual_workload, points))
     return Grid(experiment["name"], engine, tuple(points), axes)
 
 

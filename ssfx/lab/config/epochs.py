@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
+from ssfx.config.compose import Point
 from ssfx.config.file_check import check_file
 from ssfx.config.groups import choices
 from ssfx.config.overrides import Request
@@ -29,8 +30,24 @@ def with_recipe(request: Request) -> Request:
     return {**request, "workload": (found[0],)} if preset == "paper" and len(found) == 1 else request
 
 
+def with_usual_workload(point: Point) -> Point:
+    """Return `point`; a model that is named without a workload or data set has its own: one that says its epochs first.
+
+    Otherwise BERT would have the batch, the optimizer and the data set of the default, a small network for digits.
+    """
+    if "model" not in point or {"workload", "dataset"} & {key.partition(".")[0] for key in point}:
+        return point
+    of_model = [(not on, name) for name, (model, on) in _files().items() if model == point["model"]]
+    return {"workload": min(of_model)[1], **point} if of_model else point
+
+
 def _trained() -> dict[str, tuple[str, str]]:
-    """Return model and data set of every workload that says for how many epochs it was trained.
+    """Return model and data set of every workload that says for how many epochs it was trained."""
+    return {name: (model, on) for name, (model, on) in _files().items() if on}
+
+
+def _files() -> dict[str, tuple[str, str]]:
+    """Return the model of every workload, and the data set for which it says its epochs, "" where it says none.
 
     Read from the files alone: to compose them all takes seconds.
     """
@@ -39,10 +56,13 @@ def _trained() -> dict[str, tuple[str, str]]:
         check_file("workload", name)
         path = path_of("workload", name)
         said = read_yaml(path) if path else {}
-        if "epochs" in (said.get("workload") or {}):
-            entries = [entry for entry in said.get("defaults") or () if isinstance(entry, Mapping)]
-            chosen = {key: value for entry in entries for key, value in entry.items()}
-            found[name] = (chosen.get("override /model", ""), said["workload"].get("trained_on", ""))
+        entries = [entry for entry in said.get("defaults") or () if isinstance(entry, Mapping)]
+        chosen = {key: value for entry in entries for key, value in entry.items()}
+        workload = said.get("workload") or {}
+        found[name] = (
+            chosen.get("override /model", ""),
+            workload.get("trained_on", "") if "epochs" in workload else "",
+        )
     return found
 
 

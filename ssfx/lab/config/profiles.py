@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ssfx.config.compose import Point, compose
-from ssfx.config.groups import GROUPS, choices
+from ssfx.config.compose import compose
+from ssfx.config.groups import GROUPS
 from ssfx.config.overrides import read
 from ssfx.config.schema import KEYS, Settings
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.lab.config.data_keys import with_own_data, without_data_keys
+from ssfx.lab.config.epochs import with_usual_workload
 from ssfx.lab.workloads import dataset_spec, datasets, models
 from ssfx.perf_model.cluster_file import local_device
 
@@ -49,7 +50,7 @@ def resolve_profile(words: Iterable[str]) -> Measurement:
     for key in request:
         if key not in PROFILE_KEYS and not key.startswith("dataset."):
             raise ConfigError(f"a profile does not depend on {key}; it takes {', '.join(PROFILE_KEYS)}")
-    point = _with_workload(single(request, "profile"))
+    point = with_usual_workload(single(request, "profile"))
     config = compose(point)
     settings = Settings.of(config)
     model = models[config["model"]["name"]].name
@@ -58,14 +59,6 @@ def resolve_profile(words: Iterable[str]) -> Measurement:
         raise ConfigError(why)
     device = local_device(settings.device)
     return Measurement(model, dataset, settings.batch_size, settings.optimizer, device, ranks or 1)
-
-
-def _with_workload(point: Point) -> Point:
-    if "model" not in point or "workload" in point or any(key.startswith("dataset") for key in point):
-        return point
-    fitting = (name for name in choices("workload") if compose({"workload": name})["model"]["name"] == point["model"])
-    found = next(fitting, None)
-    return point if found is None else {"workload": found, **point}
 
 
 def _ranks(value: str) -> int:
