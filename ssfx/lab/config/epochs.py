@@ -31,11 +31,11 @@ def with_recipe(request: Request) -> Request:
 
 
 def with_usual_workload(point: Point) -> Point:
-    """Return `point`; a model that is named without a workload or data set has its own: one that says its epochs first.
+    """Return `point`; a model that is named without a workload has its own: one that says its epochs before others.
 
-    Otherwise BERT would have the batch, the optimizer and the data set of the default, a small network for digits.
+    Otherwise BERT would have the batch and the optimizer of the default, a small network for digits.
     """
-    if "model" not in point or {"workload", "dataset"} & {key.partition(".")[0] for key in point}:
+    if "model" not in point or "workload" in point:
         return point
     of_model = [(not on, name) for name, (model, on) in _files().items() if model == point["model"]]
     return {"workload": min(of_model)[1], **point} if of_model else point
