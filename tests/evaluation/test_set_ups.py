@@ -59,6 +59,7 @@ def test_a_win_is_beyond_the_error_and_in_time_to_quality():
     assert [bool(place(1, 1.3, one).wins) for one in cases.values()] == [True, False, False]
     assert not place(1, 1.3, method(1.0, error=None)).wins  # such steps were never scored
     assert not place(1, 1.3, replace(method(1.0), sends=("16-bit sums",))).wins  # which is dense training
+    assert not place(1, 1.3, replace(method(1.0), runs=1)).wins  # which may be luck
     assert place(1, 1.3, *cases.values()).gain == pytest.approx(0.3)
     assert place(1, 0.9, method(1.0)).gain == 0
 

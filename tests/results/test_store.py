@@ -103,7 +103,7 @@ def test_rows_are_found_by_the_beginning_of_their_id_whatever_else_is_damaged(st
     assert store.beginning(own.run_id) == [own, own]
     assert store.beginning(came.run_id[:8]) == [came]
     assert store.beginning("*") == []
-    with pytest.raises(RunError, match="worse.jsonl:1"):
+    with pytest.raises(RunError, match=r"worse\.jsonl:1"):
         store.beginning(other.run_id)
 
 

@@ -36,11 +36,15 @@ DENSE_SCHEMES = ("ddp", "ddp_fp16")
 """Of their rows, and of auto's with quality=dense, the best is what a method has to beat."""
 
 
+FEWEST_RUNS = 2
+"""Recorded runs without which no method is surely faster to quality: one may be luck."""
+
+
 @dataclass(frozen=True)
 class CheckedMethod:
     """A method in a set-up. more_steps: a share, None where its quality is unknown or worse than the limit.
 
-    error: None where never scored. records: the runs that the quality rests on, in words.
+    error: None where never scored. records: the runs that the quality rests on, in words, and how many they are.
     """
 
     scheme: str
@@ -49,6 +53,7 @@ class CheckedMethod:
     more_steps: float | None
     error: float | None
     records: str = ""
+    runs: int = FEWEST_RUNS
 
     @property
     def compresses(self) -> bool:
@@ -93,8 +98,8 @@ class CheckedPlace:
         return tuple(one for one in self.methods if self.surely(one))
 
     def surely(self, method: CheckedMethod) -> bool:
-        """Return whether a method is faster to quality whatever the validated error makes of both times."""
-        known = method.compresses and method.error is not None
+        """Return whether a method is faster to quality, by several runs, whatever the error makes of times."""
+        known = method.compresses and method.error is not None and method.runs >= FEWEST_RUNS
         return known and surely_less(method.to_quality_s, self.dense_s, method.error or 0.0)
 
     def used(self, *, compressed: bool) -> float:
@@ -171,7 +176,13 @@ def _method(row: Row, network: str) -> CheckedMethod:
     trust = trust_in_sending("nominal", sends, network) if row.case.sharding == "none" else None
     more_steps = needed.share if needed.within(LIMIT) else None
     return CheckedMethod(
-        row.case.scheme, metric(row, "iteration_s"), sends, more_steps, trust.mean if trust else None, needed.source
+        row.case.scheme,
+        metric(row, "iteration_s"),
+        sends,
+        more_steps,
+        trust.mean if trust else None,
+        needed.source,
+        needed.runs,
     )
 
 

@@ -32,12 +32,13 @@ UNKNOWN = "quality unknown"
 class Needed:
     """More steps than dense training, as a share; None where it is unknown, or runs missed the quality: see `source`.
 
-    `worst`: the share of the worst run, by which a method is admitted.
+    `worst`: the share of the worst run, by which a method is admitted. `runs`: how many it rests on.
     """
 
     share: float | None
     source: str
     worst: float | None = None
+    runs: int = 0
 
     def within(self, limit: float) -> bool:
         """Return whether every recorded run of the method needed no more than the share `limit`."""
@@ -110,8 +111,8 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
     if law is None:
         if task["more_steps"] is None:
             return Needed(None, f"worse: {task['reached']} of {task['runs']} runs of {on} reached their target")
-        source = f"{task['runs']} runs of {on} over {task['dense_steps']:,.0f} dense steps"
-        return Needed(task["more_steps"][0], source, task["more_steps"][1])
+        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps"
+        return Needed(task["more_steps"][0], source, task["more_steps"][1], task["runs"])
     if law["unreached"] > MOST_UNREACHED:
         return Needed(
             None, f"worse: runs of {on} never reached {law['unreached']:.0%} of the quality of dense training"
@@ -119,8 +120,12 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
     worst = max(_at(delay_steps, factor, train_steps) for delay_steps, factor in law["each"])
     return Needed(
         _at(law["delay_steps"], law["factor"], train_steps),
-        f"{len(law['each'])} runs of {on} over {law['longest_steps']:,} dense steps", worst,
+        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps", worst, len(law["each"]),
     )  # fmt: skip
+
+
+def _runs(number: int) -> str:
+    return f"{number} run{'s' * (number != 1)}"
 
 
 def alike(spec: str) -> tuple[str, tuple[tuple[str, Any], ...]]:
