@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
 from ssfx.advice.break_even import BreakEven, BreakEvens
-from ssfx.advice.host_bound import HostBound, host_bound
-from ssfx.advice.ranked import Entry, Ranking
+from ssfx.advice.ranked import Entry, Ranking, surely_less
 from ssfx.advice.setting import TUNED
+from ssfx.perf_model.cautions import SEEN, without_host
+from ssfx.perf_model.measured_gpus import measured_gpu
 from ssfx.schemes import schemes
 
 WORTH = 0.01
@@ -23,6 +24,23 @@ SIXTEEN_BIT = "ddp_fp16"
 """The scheme that sends dense gradients in 16 bits."""
 
 Word = Literal["yes", "no", "too close to call", "not known"]
+
+
+@dataclass(frozen=True)
+class HostBound:
+    """`factor`: how many times as long as the GPU is busy eager steps took at most on the GPU `SEEN`. `gain`: how much
+    shorter a step of the best scheme is then, as a share; `sure`: whether that exceeds the error of the simulator.
+    """
+
+    factor: float
+    gain: float
+    sure: bool
+
+    def __str__(self) -> str:
+        return (
+            f"where the host holds steps {self.factor:.1f} times longer than the GPU is busy, as it did at worst on "
+            f"one {SEEN.upper()}, {max(0.0, self.gain):.1%} shorter"
+        )
 
 
 @dataclass(frozen=True)
@@ -123,3 +141,23 @@ def listed(entries: Sequence[Entry], most: int = 8) -> str:
     shown = ", ".join(f"{one.scheme} {one.speedup_vs_dense:.2f}x" for one in chosen)
     more = f", and {len(entries) - len(chosen)} more" if len(entries) > len(chosen) else ""
     return f"{shown}{more}" if entries else "none"
+
+
+def host_bound(advice: Ranking) -> HostBound | None:
+    """Return what the host may leave of the gain of the best scheme that compresses; None where steps were measured."""
+    setting = advice.setting
+    best = next(iter(advice.recommendable), None)
+    if best is None or not without_host(setting.profile, setting.cluster):
+        return None
+    factor = measured_gpu(SEEN).beyond_busy()[1]
+    profile = setting.profile
+    slower = replace(
+        setting,
+        profile=replace(
+            profile, forward_s=factor * profile.forward_s, step_s=factor * profile.step_s,
+            ready_gap_s=tuple(factor * gap_s for gap_s in profile.ready_gap_s),
+        ),
+    )  # fmt: skip
+    dense_s = slower.trial(advice.dense.scheme, advice.dense.trial.options).iteration_s
+    best_s = slower.trial(best.scheme, best.trial.options).iteration_s
+    return HostBound(factor, 1 - best_s / dense_s, surely_less(best_s, dense_s, advice.bar(best)))

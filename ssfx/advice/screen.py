@@ -9,13 +9,20 @@ from dataclasses import dataclass
 from ssfx.advice.alike import alike
 from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
 from ssfx.advice.checked import where_checked
-from ssfx.advice.local_updates import local_updates
-from ssfx.advice.map_2026 import place_on_map
+from ssfx.advice.map_2026 import gbps_per_device, place_on_map
 from ssfx.advice.ranked import Entry, Ranking
 from ssfx.perf_model.cautions import cautions
+from ssfx.perf_model.cluster import Cluster
 
 WIDTH = 100
 NEVER_SHARDED = "never on GPUs; sharded steps were timed on ranks of one machine of CPUs alone"
+MOST_GBPS = 10.0
+"""Line rate for each device at or below which they are named: above it no source has a gain."""
+PUBLISHED = (
+    "DiLoCo sends 500 times fewer messages, on models of 35 M to 2.4 B parameters (arXiv 2311.08105, 2503.09799); "
+    "SparseLoCo 97 to 146 times fewer bytes, on 512 M and 72 B (2508.15706, 2603.08163); MuLoCo an eighth of DiLoCo's, "
+    "on 150 M to 15 B (2505.23725)"
+)
 _IN = " " * 8
 _GROUP = " " * 19
 
@@ -122,3 +129,16 @@ def _sixteen_bit(answer: Answer, advice: Ranking) -> list[ScreenLine]:
     return [
         ScreenLine(f"Dense gradients in 16 bit ({SIXTEEN_BIT}) give {half.speedup_vs_dense:.2f}x of dense.", _IN, _IN)
     ]
+
+
+def local_updates(cluster: Cluster) -> str:
+    """Return what follows on methods of local updates, for a cluster with slow links between nodes; "" for another.
+
+    The numbers are their authors'. It is no recommendation: nothing here runs such a method, nor knows its time.
+    """
+    if cluster.nodes == 1 or gbps_per_device(cluster) > MOST_GBPS:
+        return ""
+    return (
+        f" Not compared: methods that exchange weights after many steps. As published, {PUBLISHED}. "
+        "ssfx neither runs nor prices them."
+    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssfx.advice.local_updates import local_updates
+from ssfx.advice.screen import local_updates
 from ssfx.config.advice_question import resolve_setting
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ssfx.core.errors import ConfigError
-from ssfx.lab.config.calibrations import resolve_compressors, resolve_network
+from ssfx.lab.config.profiles import resolve_compressors, resolve_network
 
 
 def test_what_is_asked_for():

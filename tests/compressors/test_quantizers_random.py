@@ -8,7 +8,7 @@ import torch
 from compressors.kit import decode, encode, payload_bytes
 
 from ssfx.compressors.kernels import plain_torch
-from ssfx.compressors.kernels.cpu.noise import uniform
+from ssfx.compressors.kernels.cpu.quantize import uniform
 from ssfx.compressors.kernels.reference import pack as plain
 from ssfx.wire.random_keys import key
 

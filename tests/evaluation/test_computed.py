@@ -8,7 +8,7 @@ from experiments.common.evaluation.judging import complete, half_digit, held, sa
 from experiments.common.evaluation.low_rank import compressed_buffers, dense_buffers, factors, of, share_below
 from experiments.common.evaluation.selection_example import WORKERS, build_up_without_common_part, run
 from experiments.common.evaluation.sketch_example import bias, linearity, relative_noise, wrong_blocks, zeros_skipped
-from experiments.common.evaluation.word_models import gnmt, lstm
+from experiments.s2reducer.figures.computed import gnmt, lstm
 
 
 def test_factors_of_a_model_follow_from_its_shapes() -> None:

@@ -16,8 +16,7 @@ from ssfx.core.files import check_writable, write_json
 from ssfx.core.user_code import is_own
 from ssfx.lab.calibration.calibrate_cluster import calibrate_compressors, calibrate_network
 from ssfx.lab.calibration.rank_traces import profile_of_traces
-from ssfx.lab.config.calibrations import key_values, resolve_compressors, resolve_network
-from ssfx.lab.config.profiles import resolve_profile
+from ssfx.lab.config.profiles import key_values, resolve_compressors, resolve_network, resolve_profile
 from ssfx.perf_model.cluster_file import local_device
 from ssfx.perf_model.compressor_times import nominal_codecs, why_uncounted
 from ssfx.perf_model.devices import device

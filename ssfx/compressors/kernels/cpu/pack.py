@@ -1,4 +1,4 @@
-"""Small codes packed into bytes and back, compiled, a chunk at a time.
+"""Small codes packed into bytes and back, or added to an output, compiled, a chunk at a time.
 
 The first element lies in a byte's highest bits, missing codes of the last byte are 0; 8 bits need no packing. Codes of
 a chunk wait as one byte each in the first-level cache; reading 2, 4 or 8 of them as one word lets a shift or a
@@ -7,9 +7,17 @@ multiplication bring them together, without strided access, which would not vect
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ssfx.compressors.kernels.cpu.jit import compiled
+from ssfx.compressors.kernels.reference.pack import offset_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from ssfx.wire.payload import Payload
 
 CHUNK = 1024
 """Elements between numbers and packed bytes; a multiple of 8."""
@@ -89,3 +97,50 @@ def unpack(packed, bits, codes):  # type: ignore[no-untyped-def]
     rest = codes[whole * per_byte :]
     for j in range(len(rest)):
         rest[j] = (int(packed[whole]) >> (8 - bits * (j + 1))) & ((1 << bits) - 1)
+
+
+def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, block: int, out: torch.Tensor) -> None:
+    """Add to `out` what each bit stands for: `low` or `high` (float32 [G]) of its block."""
+    _add_signs(payload.codes.numpy(), low.numpy(), high.numpy(), block or max(1, out.numel()), out.numpy())
+
+
+def add_levels(payload: Payload, bits: int, steps: torch.Tensor, bucket: int, out: torch.Tensor) -> None:
+    """Add to `out` each level times the step (float32 [G]) of its bucket."""
+    size = bucket or max(1, out.numel())
+    _add_levels(payload.codes.numpy(), bits, offset_of(bits), steps.numpy(), size, out.numpy())
+
+
+@compiled()
+def _add_signs(codes, lows, highs, size, out):  # type: ignore[no-untyped-def]
+    waiting = np.empty(CHUNK, np.uint8)
+    n = len(out)
+    for g in range(0, n, size):
+        end = min(g + size, n)
+        low, high = lows[g // size], highs[g // size]
+        for start in range(g, end, CHUNK):
+            target = out[start : min(start + CHUNK, end)]
+            unpack(codes[start // 8 :], 1, waiting[: len(target)])
+            for i in range(len(target)):
+                target[i] += high if waiting[i] else low
+
+
+@compiled()
+def _add(codes, zero, step, target):  # type: ignore[no-untyped-def]
+    for i in range(len(target)):
+        target[i] += np.float32(np.int32(np.int32(codes[i]) - zero)) * step
+
+
+@compiled()
+def _add_levels(codes, bits, offset, steps, size, out):  # type: ignore[no-untyped-def]
+    waiting = np.empty(CHUNK, np.uint8)
+    signed, zero = codes.view(np.int8), np.int32(offset)
+    n = len(out)
+    for g in range(0, n, size):
+        end, step = min(g + size, n), steps[g // size]
+        if bits == 8:
+            _add(signed[g:end], zero, step, out[g:end])
+            continue
+        for start in range(g, end, CHUNK):
+            target = out[start : min(start + CHUNK, end)]
+            unpack(codes[start * bits // 8 :], bits, waiting[: len(target)])
+            _add(waiting, zero, step, target)
