@@ -49,7 +49,8 @@ def more_steps(plan: Plan, network: Network, train_steps: int = TRAIN_STEPS) -> 
 
 
 def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
-    """Return what a training of so many dense steps of `network` needs with the plan's methods: that of the worst.
+    """Return what a training of so many dense steps of `network` needs with the plan's methods: that of the worst,
+    resting on as many runs as the method with the fewest.
 
     Fewer steps than dense training are noise, and count as none. Without a share where a record holds for none of its
     family, its optimizer and its compression, or where runs missed the quality.
@@ -62,7 +63,9 @@ def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
         for collective, one in _segments(plan) if one.compressor
     }  # fmt: skip
     worst = max(records, key=lambda known: inf if known.worst is None else known.worst, default=DENSE_STEPS)
-    return worst if worst.share is None else replace(worst, share=max(0.0, worst.share))
+    if worst.share is None:
+        return worst
+    return replace(worst, share=max(0.0, worst.share), runs=min((known.runs for known in records), default=0))
 
 
 def steps_of_scheme(plan: Plan, density: float | None, network: Network, train_steps: int) -> Needed:

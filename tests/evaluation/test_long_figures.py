@@ -236,6 +236,24 @@ def test_micro_follows_densities_errors_and_thresholds() -> None:
         assert "agrees" not in {outcomes(name, bad)[f"{short}.{claim}"] for claim in claims}
 
 
+def test_micros_figures_keep_to_the_network_of_all_its_rivals(tmp_path: Path) -> None:
+    sparse: dict[str, Any] = {"compressor": "topk", "density": 0.01, "memory": "residual"}
+    elsewhere = [
+        *seeds("cltk", 70.0, model="gpt2_small_wikitext2", curve={"union_density": [0.5] * 4}, **sparse),
+        *seeds("auto", 70.0, model=TEXT),
+    ]
+    rows = [*others(), *sparsifiers(cltk={"union_density": [0.01] * 4})]
+    for name in ("micro.fig4", "micro.fig5"):
+        figure = FIGURES[name]
+        alone, beside = (figure.select(every) for every in (rows, [*elsewhere, *rows]))
+        drawn = [
+            next(path for path in figure.draw(some, tmp_path) if path.suffix == ".csv").read_text()
+            for some in (alone, beside)
+        ]
+        assert drawn[0] == drawn[1]
+        assert figure.judge(beside) == figure.judge(alone)
+
+
 @pytest.mark.slow
 def test_micro_is_first_where_its_steps_times_its_step_are() -> None:
     steps = simulated("micro_clusters")

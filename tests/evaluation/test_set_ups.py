@@ -39,7 +39,7 @@ def place(gbps: float, dense_s: float, *methods: CheckedMethod, model: str = "vi
 
 
 def method(iteration_s: float, more: float | None = 0.0, error: float | None = 0.1) -> CheckedMethod:
-    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error, "3 runs of x")
+    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error, "3 runs of x", 3)
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ class CheckedMethod:
     more_steps: float | None
     error: float | None
     records: str = ""
-    runs: int = FEWEST_RUNS
+    runs: int = 0
 
     @property
     def compresses(self) -> bool:

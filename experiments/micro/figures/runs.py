@@ -192,7 +192,7 @@ ORDERS = {
 
 def shown(row: Row) -> str:
     """Return the sparsifier of a row on as many workers, or scheme=auto."""
-    if row.case.world_size != GROUP:
+    if row.case.world_size != GROUP or row.case.model != NETWORK:
         return ""
     return AUTO if row.case.scheme == AUTO else method(row)
 

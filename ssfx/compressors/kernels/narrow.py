@@ -54,7 +54,7 @@ def cut_values() -> int:
 def round_values(batch: Batch, values: torch.Tensor, ranks: int = 1) -> None:
     """Bring float32 `values`, laid out as the payload's, into the payload; only those of this batch's parts.
 
-    `ranks`: as in `narrow`. Another batch, such as one of the host, may fill its part of the message meanwhile.
+    `ranks`: as in `narrow`. Segments compressed on the host may be written to the same message at the same time.
     """
     target = batch.payload.values
     if values is target:

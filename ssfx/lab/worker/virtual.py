@@ -40,7 +40,7 @@ def main(batch_file: str) -> None:
             if not _run(job, batch["train"], running):
                 break
     except BaseException:
-        traceback.print_exc()  # the rank that failed has left word; what failed outside any rank is told here alone
+        traceback.print_exc()  # a rank that fails writes failure-rankN.json; an error outside of ranks is only here
         sys.stderr.flush()
         os._exit(1)
     os._exit(0)  # nothing is worth the seconds that an orderly end of torch takes
