@@ -79,6 +79,8 @@ def attach(
          "scaler": (scaler, torch.amp.GradScaler), "costs": (costs, Costs), "profile": (profile, Profile),
          "comm": (comm, Comm), "seed": (seed, Integral)}
     )  # fmt: skip
+    if torch.is_inference_mode_enabled():
+        raise ConfigError("attach writes weights, which torch.inference_mode forbids; call it outside, or in no_grad")
     extension = _extension(model)
     if comm is None:
         check_group(None if extension else process_group)

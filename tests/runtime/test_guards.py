@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from processes import HANG_S, Started
 from runtime import work_guards as work
 from runtime.pool import Pool
 from runtime.work_attach import SPARSE
 
+import ssfx
 from ssfx.runtime.checks import several_ranks
 
 LR_SCALED = SPARSE | {"memory": "lr_scaled"}
@@ -87,6 +89,12 @@ def test_a_tensor_that_no_exchange_can_take_is_named_and_nothing_is_left(pool: P
     for text, clean in pool.run(work.untakable, 2, case):
         said(text, *WORDS[case])
         assert clean
+
+
+def test_attaching_in_inference_mode_is_refused() -> None:
+    model = torch.nn.Linear(3, 2)
+    with torch.inference_mode():
+        said(work.error_of(lambda: ssfx.attach(model, work.sgd(model.parameters()))), "inference_mode", "no_grad")
 
 
 def test_buffers_of_any_dtype_and_strides_are_made_equal(pool: Pool) -> None:
