@@ -49,10 +49,9 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 PROCESSES = {"pool", "pair", "ranks", "eight", "started"}
 """Fixtures that start processes; `ranks` of tests/runtime are processes or not, as its parameter says."""
-SOME = {"real": 1, "torchrun": 1, "processes": 1, "slow": 3}
-"""Of the cases of one test so many are for every change, the others for the night; of quick ones all."""
 SECONDS = {"torchrun": 8.0, "slow": 1.0}
-"""About what a test with such a mark takes; all others are quick."""
+"""About what a test with such a mark takes; all others are quick. Of its cases one is for every change, the others are
+for the night; of a quick test all are for every change."""
 MINUTES, MINUTES_S = ("test_real_slurm.py", "test_could_differ.py", "test_figures.py"), 200.0
 """Files of which a single test takes minutes."""
 
@@ -72,10 +71,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         cases.setdefault((item.path, item.cls, getattr(item, "originalname", item.name), kind), []).append(item)
     for (*_, kind), alike in cases.items():
         alike.sort(key=lambda item: zlib.crc32(item.name.encode()))  # an order that mixes what products vary
-        for item in alike[SOME.get(kind, len(alike)) :]:
+        for item in alike[1:] if kind != "quick" else []:
             item.add_marker(pytest.mark.nightly)
-        for item in alike[1:] if kind == "slow" else alike if kind == "real" else []:
-            item.add_marker(pytest.mark.slow)  # the first on virtual ranks takes part of a second
+        for item in alike if kind == "real" else []:  # the one on virtual ranks takes part of a second
+            item.add_marker(pytest.mark.slow)
     file_s: Counter[Path] = Counter({path: MINUTES_S for path in {item.path for item in items} if path.name in MINUTES})
     for item in items:
         file_s[item.path] += next((s for mark, s in SECONDS.items() if item.get_closest_marker(mark)), 0.05)

@@ -119,6 +119,7 @@ def test_a_point_is_what_hydra_alone_makes_of_it(point):
         assert compose(point) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -182,6 +182,7 @@ def test_gains_stand_over_the_papers_range_for_the_same_rival():
     assert {gain(one, "hipress") for one in cells(small)} == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("experiment", "name"), FIGURES.items())
 def test_every_figure_shows_both_calibrations_dense_and_the_claims(experiment, name, tmp_path):
     figure = discover()[name]

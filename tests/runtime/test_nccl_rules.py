@@ -70,6 +70,7 @@ def collectives_of(network: Network, scheme: str) -> list[tuple[Any, ...]]:
     return [call[:2] for call in together] if scheme in BY_ROLE else together
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_ranks_issue_alike_on_one_stream_whatever_order_gradients_come_in(scheme: str) -> None:
     first, streams, of_the_script = on_streams(scheme, 0, "ab")
@@ -81,6 +82,7 @@ def test_ranks_issue_alike_on_one_stream_whatever_order_gradients_come_in(scheme
     assert first.threads | other.threads <= {"MainThread", "ssfx-exchange"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_thousand_ranks_plan_and_step(scheme: str) -> None:
     seen = []
