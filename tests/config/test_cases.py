@@ -292,3 +292,17 @@ def test_a_simulated_model_has_its_own_batch_and_data_as_simulate_has(words, dat
     assert (case.dataset.partition("(")[0], case.batch_size) == (dataset, batch)
     (other,) = resolve_simulations(f"cluster=64gpu scheme=ddp model={case.model} batch_size={batch}".split())
     assert simulate_case(case)[1].iteration_s == pytest.approx(simulate_case(other)[1].iteration_s)
+
+
+@pytest.mark.parametrize(
+    ("words", "dataset", "batch", "optimizer"),
+    [
+        ("model=gpt2_tiny", "stdlib_text", 8, "adamw"),
+        ("engine=virtual cluster=64gpu engine.ranks=2 model=gpt2_tiny dataset=stdlib_text", "stdlib_text", 8, "adamw"),
+        ("model=bert_large_pretraining dataset=synthetic", "synthetic", 8, "adamw"),
+        ("model=resnet_tiny", "digits", 32, "sgd"),
+    ],
+)
+def test_a_trained_model_has_its_own_batch_data_and_optimizer(words, dataset, batch, optimizer):
+    (case,) = job(f"scheme=ddp {words}").cases
+    assert (case.dataset.partition("(")[0], case.batch_size, case.optimizer) == (dataset, batch, optimizer)

@@ -239,9 +239,7 @@ def grid(request: Request) -> Grid:
     points = list(product_of(axes))
     for entry in extra:
         points += product_of({**axes, **{key: check(key, _listed(value)) for key, value in entry.items()}})
-    if engine == "simulate":  # a real run of a model that cannot read the default's samples is refused
-        points = list(map(with_usual_workload, points))
-    return Grid(experiment["name"], engine, tuple(points), axes)
+    return Grid(experiment["name"], engine, tuple(map(with_usual_workload, points)), axes)
 
 
 def _one(request: Request, key: str, default: Any) -> Any:

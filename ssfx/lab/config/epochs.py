@@ -31,23 +31,29 @@ def with_recipe(request: Request) -> Request:
 
 
 def with_usual_workload(point: Point) -> Point:
-    """Return `point`; a model that is named without a workload has its own: one that says its epochs before others.
+    """Return `point`; a model that is named without a workload has its own.
 
-    Otherwise BERT would have the batch and the optimizer of the default, a small network for digits.
+    Of several, that of the data set named, and one that says its epochs before others. Otherwise BERT would have the
+    batch and the optimizer of the default, a small network for digits.
     """
     if "model" not in point or "workload" in point:
         return point
-    of_model = [(not on, name) for name, (model, on) in _files().items() if model == point["model"]]
-    return {"workload": min(of_model)[1], **point} if of_model else point
+    asked = name_of(str(point.get("dataset", "")))
+    of_model = [
+        (dataset != asked, not epochs, name)
+        for name, (model, dataset, epochs) in _files().items()
+        if model == point["model"]
+    ]
+    return {"workload": min(of_model)[-1], **point} if of_model else point
 
 
 def _trained() -> dict[str, tuple[str, str]]:
     """Return model and data set of every workload that says for how many epochs it was trained."""
-    return {name: (model, on) for name, (model, on) in _files().items() if on}
+    return {name: (model, dataset) for name, (model, dataset, epochs) in _files().items() if epochs}
 
 
-def _files() -> dict[str, tuple[str, str]]:
-    """Return the model of every workload, and the data set for which it says its epochs, "" where it says none.
+def _files() -> dict[str, tuple[str, str, bool]]:
+    """Return of every workload the model, the data set, and whether it says for how many epochs it trains.
 
     Read from the files alone: to compose them all takes seconds.
     """
@@ -61,7 +67,8 @@ def _files() -> dict[str, tuple[str, str]]:
         workload = said.get("workload") or {}
         found[name] = (
             chosen.get("override /model", ""),
-            workload.get("trained_on", "") if "epochs" in workload else "",
+            workload.get("trained_on") or name_of(chosen.get("override /dataset", "")),
+            "epochs" in workload,
         )
     return found
 

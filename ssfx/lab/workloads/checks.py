@@ -22,7 +22,7 @@ def check_case(case: Case) -> None:
         if os.environ.get(DOWNLOAD_VARIABLE):
             dataset.download()
         if why := dataset.missing():
-            raise ConfigError(why)
+            raise ConfigError(why + ("" if case.evaluate else "; to time it without, use dataset=synthetic"))
     if case.data_workers and not dataset.prepares:
         raise ConfigError(f"dataset={dataset.name} needs no preparation, so data.workers would have no effect; drop it")
     if case.evaluate and not dataset.held_out:
