@@ -25,7 +25,7 @@ class Settings:
     """One run's top-level values, checked; a field's comment in conf/ says what it means."""
 
     batch_size: int
-    optimizer: Literal["sgd", "adam", "adamw"]
+    optimizer: Literal["sgd", "adam", "adamw", "muon"]
     lr: float
     momentum: float
     weight_decay: float

@@ -6,8 +6,8 @@ from ssfx.core.errors import ConfigError, unknown
 from ssfx.perf_model.devices import SIXTEEN_BIT
 from ssfx.perf_model.operator_counts import model_work
 
-OPTIMIZER_STATE = {"sgd": 1, "adam": 2, "adamw": 2}
-"""Copies of the parameters that an optimizer keeps; sgd has momentum."""
+OPTIMIZER_STATE = {"sgd": 1, "adam": 2, "adamw": 2, "muon": 1}
+"""Copies of the parameters that an optimizer keeps; sgd has momentum, and so has muon (two moments of vectors)."""
 
 
 @dataclass(frozen=True)

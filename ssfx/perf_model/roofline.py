@@ -3,7 +3,7 @@
 An operator takes the longer of computing and moving its data, each at a stated share of the device's peak rate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ssfx.core.errors import ConfigError, unknown
@@ -12,8 +12,8 @@ from ssfx.perf_model.devices import Device, device
 from ssfx.perf_model.operator_counts import ModelWork, model_work
 from ssfx.planning.profile import Profile
 
-STEP_TRAFFIC = {"sgd": 5, "adam": 7, "adamw": 7}
-"""Copies of the parameters that an optimizer step reads and writes: sgd with momentum, adam with two moments."""
+STEP_TRAFFIC = {"sgd": 5, "adam": 7, "adamw": 7, "muon": 5}
+"""Copies of the parameters that a step reads and writes: sgd and muon with momentum, adam with two moments."""
 
 UNSCALE_TRAFFIC = 2
 """Copies of the gradient that dividing it by the loss scale of fp16 reads and writes."""
@@ -92,9 +92,28 @@ def row_s(row: Sequence[float], target: Device, batch_size: int) -> float:
 
 
 def step_s(work: ModelWork, target: Device, optimizer: str | None = None) -> float:
-    """Return the seconds of an optimizer step that moves every tensor it needs once (None: the customary optimizer)."""
+    """Return the seconds of an optimizer step (None: of the customary optimizer) as `update_s` has them."""
     chosen = work.optimizer if optimizer is None else optimizer
     if chosen not in STEP_TRAFFIC:
         raise unknown("optimizer", chosen, STEP_TRAFFIC)
-    copies = STEP_TRAFFIC[chosen] + (UNSCALE_TRAFFIC if target.precision == "fp16" else 0)
-    return copies * 4 * work.numel / (target.memory_bytes_s * target.memory_efficiency) + target.launch_s
+    return update_s(chosen, 4 * work.numel, (spec.shape for spec in work.tensors), target)
+
+
+def update_s(optimizer: str, weights_bytes: int, shapes: Iterable[Sequence[int]], target: Device) -> float:
+    """Return the seconds of a step that moves every tensor it needs once; muon multiplies hidden matrices, too."""
+    copies = STEP_TRAFFIC[optimizer] + (UNSCALE_TRAFFIC if target.precision == "fp16" else 0)
+    multiplied = orthogonalising_flops(shapes) if optimizer == "muon" else 0.0
+    return (
+        copies * weights_bytes / (target.memory_bytes_s * target.memory_efficiency)
+        + multiplied / (target.matmul_flops * target.matmul_efficiency)
+        + target.launch_s
+    )
+
+
+def orthogonalising_flops(shapes: Iterable[Sequence[int]]) -> float:
+    """Return the operations of Muon's five iterations, each X X^T, its square and a product with X (m x n, m <= n).
+
+    What is 16 times as long as wide is a table of words or a head, which AdamW steps.
+    """
+    sides = [(min(shape), max(shape)) for shape in shapes if len(shape) == 2]
+    return float(sum(5 * (4 * m * m * n + 2 * m**3) for m, n in sides if n < 16 * m))

@@ -7,7 +7,7 @@ from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.paths import DOWNLOAD_VARIABLE
 from ssfx.lab.workloads.base import ANY, Dataset, Model, datasets, models
 
-OPTIMIZERS = ("adam", "adamw", "sgd")
+OPTIMIZERS = ("adam", "adamw", "muon", "sgd")
 PRECISIONS = ("bf16", "fp16", "fp32", "tf32")
 
 
@@ -35,6 +35,8 @@ def check_case(case: Case) -> None:
         )
     if case.optimizer not in OPTIMIZERS:
         raise unknown("optimizer", case.optimizer, OPTIMIZERS)
+    if case.optimizer == "muon" and case.sharding != "none":
+        raise ConfigError(f"optimizer=muon steps whole matrices, which sharding={case.sharding} splits; use adamw")
     if case.precision not in PRECISIONS:
         raise unknown("precision", case.precision, PRECISIONS)
     if case.precision == "fp16" and case.device == "cpu":

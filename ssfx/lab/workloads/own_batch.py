@@ -31,7 +31,7 @@ from ssfx.lab.workloads.step import make_optimizer
 from ssfx.lab.workloads.tracing import Trace, Work
 from ssfx.perf_model.devices import Device
 from ssfx.perf_model.devices import device as data_sheet
-from ssfx.perf_model.roofline import STEP_TRAFFIC, UNSCALE_TRAFFIC, row_s
+from ssfx.perf_model.roofline import row_s, update_s
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import InPrecision, Profile
 
@@ -216,8 +216,7 @@ def counted_twice(name: str) -> tuple[int, str, str, nn.Module, tuple[Trace, Tra
 def _times(name: str, own: OwnBatch, trace: Trace, target: Device, optimizer: str, precision: str) -> InPrecision:
     """Return what the operators of `trace` take on a device, in `precision` where they are in no region of autocast."""
     trained = _trained(own.model).values()
-    copies = STEP_TRAFFIC[optimizer] + (UNSCALE_TRAFFIC if precision == "fp16" else 0)
-    moved = copies * sum(p.numel() * p.element_size() for p in trained)
+    weights_bytes = sum(p.numel() * p.element_size() for p in trained)
     seconds = {
         key: sum(_seconds(work, target.at(_inside(region, precision))) for region, work in every.items())
         for key, every in trace.by_precision.items()
@@ -233,7 +232,7 @@ def _times(name: str, own: OwnBatch, trace: Trace, target: Device, optimizer: st
     return InPrecision(
         tuple(round(seconds.get(("backward", key), 0.0), 9) for key in trace.order),
         round(sum(value for (passed, _), value in seconds.items() if passed == "forward"), 9),
-        round(moved / (target.memory_bytes_s * target.memory_efficiency) + target.launch_s, 9),
+        round(update_s(optimizer, weights_bytes, (p.shape for p in trained), computing), 9),
         note,
     )
 

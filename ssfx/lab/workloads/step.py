@@ -14,12 +14,14 @@ from ssfx.core.errors import unknown
 from ssfx.lab.results.density_bins import binned
 from ssfx.lab.workloads.checks import OPTIMIZERS
 from ssfx.lab.workloads.clock import Clock, Mark
+from ssfx.lab.workloads.muon import Muon
 from ssfx.lab.workloads.objective import cross_entropy
 from ssfx.lab.workloads.precision import forward_in
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.schedule import learning_rate
 from ssfx.lab.workloads.sharded import ShardedExchange
 from ssfx.lab.workloads.stream import Batches
+from ssfx.runtime.attach import exempt_names
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.sync import Sync
 
@@ -44,7 +46,7 @@ class NoExchange:
 
 
 def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the case's optimizer; `momentum` is beta1 of adam and adamw, whose beta2 is 0.999.
+    """Return the case's optimizer; `momentum` is beta1 of adam, adamw and muon, whose beta2 is 0.999.
 
     One fused kernel, on the CPU as on CUDA: it reads each tensor once.
     """
@@ -57,6 +59,8 @@ def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=case.lr, betas=betas, weight_decay=decay, fused=True)
     if case.optimizer == "adamw":
         return torch.optim.AdamW(parameters, lr=case.lr, betas=betas, weight_decay=decay, fused=True)
+    if case.optimizer == "muon":
+        return Muon(_matrices_apart(parameters, model), case.lr, betas, decay)
     raise unknown("optimizer", case.optimizer, OPTIMIZERS)
 
 
@@ -70,6 +74,18 @@ def _groups(case: Case, model: nn.Module) -> list[dict[str, Any]]:
         return [{"params": parameters}]
     matrices, vectors = ([p for p in parameters if (p.ndim >= 2) is wide] for wide in (True, False))
     return [group for group in ({"params": matrices}, {"params": vectors, "weight_decay": 0.0}) if group["params"]]
+
+
+def _matrices_apart(groups: list[dict[str, Any]], model: nn.Module) -> list[dict[str, Any]]:
+    """Return `groups` with hidden matrices in groups of their own: no table of words and no head."""
+    spared = exempt_names(model, "embeddings,heads")
+    hidden = {id(p) for name, p in model.named_parameters() if p.ndim == 2 and name not in spared}
+    apart = [
+        {**group, "params": [p for p in group["params"] if (id(p) in hidden) is matrices], "matrices": matrices}
+        for group in groups
+        for matrices in (True, False)
+    ]
+    return [group for group in apart if group["params"]]
 
 
 class Stepper:
