@@ -16,7 +16,7 @@ def orthogonalised(matrix: torch.Tensor) -> torch.Tensor:
     a, b, c = COEFFICIENTS
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.t() if tall else matrix
-    x = x / x.norm().clamp(min=1e-7)  # no singular value is above 1, as the iteration asks
+    x = x.div(x.norm().clamp(min=1e-7))  # no singular value is above 1, as the iteration asks
     for _ in range(ITERATIONS):  # X <- a X + (b A + c A^2) X with A = X X^T: the polynomial a s + b s^3 + c s^5 of each
         gram = x @ x.t()
         x = a * x + (b * gram + c * gram @ gram) @ x
