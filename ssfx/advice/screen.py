@@ -114,11 +114,17 @@ def _quality(best: Entry) -> str:
 
 
 def _unproven(answer: Answer) -> list[ScreenLine]:
-    if not answer.unproven:
-        return []
-    first = answer.unproven[0]
-    why = f"; {first.scheme}: {first.needed}" if first.more_steps is None else ""
-    return [ScreenLine(f"{listed(answer.unproven)}{why}", _GROUP, "faster by these times, quality unknown or worse: ")]
+    unchecked, worse = (
+        [one for one in answer.unproven if (one.more_steps is None) is worse] for worse in (False, True)
+    )
+    said = "faster by these times, "
+    return [
+        *([ScreenLine(listed(unchecked), _GROUP, said + "which were never checked for what sends alike: ")]
+          if unchecked else []),
+        *([ScreenLine(f"{listed(worse)}; {worse[0].scheme}: {worse[0].needed}", _GROUP,
+                      said + "quality unknown or worse: ")]
+          if worse else []),
+    ]  # fmt: skip
 
 
 def _sixteen_bit(answer: Answer, advice: Ranking) -> list[ScreenLine]:

@@ -139,12 +139,9 @@ class Setting:
         if self.sharding is not None and (tried := self._sharded_variants(scheme)):
             return tried
         if scheme in ("ddp", "hierarchical"):
-            node = {"ranks_per_node": self.cluster.devices_per_node} if scheme == "hierarchical" else {}
-            return [{"bucket_cap_bytes": cap << 20, **node} for cap in BUCKET_CAPS_MIB]
+            return [{"bucket_cap_bytes": cap << 20} for cap in BUCKET_CAPS_MIB]
         if schemes[scheme].chooses:
-            nodes = self.cluster.devices_per_node if self.cluster.nodes > 1 else 0
-            length = {} if self.train_steps is None else {"train_steps": self.train_steps}
-            return [{"quality": "normal", "ranks_per_node": nodes, **length}]
+            return [{"quality": "normal", **({} if self.train_steps is None else {"train_steps": self.train_steps})}]
         defaults = schemes[scheme].defaults
         usual = schemes[scheme].compressor
         if usual is not None and (recorded := recorded_spec(usual, self.network, self.steps)) != usual:
@@ -190,6 +187,7 @@ class Setting:
             return self._sharded_trial(self.sharding, scheme, given)
         compressor = given.get("compressor", schemes[scheme].compressor)
         costs = self.system.planning_costs(compressor, given.get("density"))
-        plan = make_plan(scheme, self.profile, costs, dict(given))
+        nodes = self.cluster.devices_per_node if self.cluster.nodes > 1 else 0
+        plan = make_plan(scheme, self.profile, costs, schemes[scheme].for_nodes(given, nodes))
         plan = exempted(plan, exempt_by_name(plan.tensors, self.others.exempt))
         return Trial(scheme, given, simulate(plan, self.profile, self.system))

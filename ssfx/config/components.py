@@ -128,9 +128,8 @@ def _chosen_later(
 
 def on_nodes(parts: Components, cluster: Cluster) -> Components:
     """Return `parts` with nodes as large as those of `cluster`, where the scheme asks for that and has no number."""
-    if cluster.nodes == 1:
-        return parts
-    options = schemes[parts.scheme].for_nodes(parts.scheme_options, cluster.devices_per_node)
+    devices = cluster.devices_per_node if cluster.nodes > 1 else 0
+    options = schemes[parts.scheme].for_nodes(parts.scheme_options, devices)
     return replace(parts, scheme_options=options)
 
 

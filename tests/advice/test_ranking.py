@@ -9,12 +9,14 @@ from advice.settings import setting
 from ssfx.advice import Advice, Entry, advise, break_evens, sentences
 from ssfx.advice.answer import answer_of
 from ssfx.advice.break_even import BreakEvens
+from ssfx.advice.cases import simulate_case
 from ssfx.advice.ranking import ranges
 from ssfx.advice.screen import as_text, first_screen
 from ssfx.advice.sending import recorded_spec
 from ssfx.advice.setting import TUNED
 from ssfx.advice.trust import Trust, trust_in, trust_in_sending
 from ssfx.config.advice_question import resolve_setting
+from ssfx.config.simulations import resolve_simulations
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Origin
 from ssfx.schemes import schemes
@@ -61,10 +63,20 @@ def test_tuned_dense_is_the_fastest_of_all_variants():
     assert advise(where, []).dense.iteration_s == min(where.best(name).iteration_s for name in TUNED)
 
 
-def test_nodes_of_the_hierarchical_scheme_are_those_of_the_cluster():
-    one = setting(nodes=2)
-    wide = replace(one, cluster=replace(one.cluster, devices_per_node=4))
-    assert {given["ranks_per_node"] for given in wide.variants("hierarchical")} == {4}
+@pytest.mark.parametrize(
+    "name", [name for name in schemes.names() if hasattr(schemes[name].defaults, "ranks_per_node")]
+)
+def test_schemes_that_know_of_nodes_have_those_of_the_cluster_as_commands_give_them(name):
+    words = (
+        "model=resnet50 cluster=box cluster.nodes=2 cluster.devices_per_node=4 cluster.device=a100 cluster.link=25gbe"
+    )
+    (case,) = resolve_simulations(
+        [*words.split(), f"scheme={name}", *(["scheme.quality=normal"] if name == "auto" else [])]
+    )
+    found = resolve_setting(words.split()).best(name)
+    if "bucket_cap_bytes" not in found.options:
+        assert found.iteration_s == pytest.approx(simulate_case(case)[1].iteration_s)
+    assert "ranks_per_node=4" in "".join(lane.collective for _, lane in found.plan.lanes()) or name == "auto"
 
 
 def test_the_answer_does_not_depend_on_the_order_of_the_schemes():
