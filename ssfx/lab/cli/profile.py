@@ -49,10 +49,10 @@ class _ModelByDefault(click.Group):
                 name = args[named].removeprefix("model=")
                 return super().parse_args(ctx, ["function", name, *args[:named], *args[named + 1 :]])
             bare = "=" not in first.partition(":")[0] and not first.startswith("-")
+            if any(word.startswith("trace=") for word in args):
+                return super().parse_args(ctx, ["trace", f"model={first}" if bare else first, *args[1:]])
             if bare and (":" in first or first.endswith(".py") or counted):
                 return super().parse_args(ctx, ["function", *args])
-            if any(word.startswith("trace=") for word in args):
-                return super().parse_args(ctx, ["trace", *args])
             if "=" not in first and not first.startswith("-") and nearest(first, self.commands):
                 raise unknown("thing to profile", first, self.commands)
             args = ["model", *([f"model={first}", *args[1:]] if bare and first else args)]
