@@ -194,7 +194,7 @@ def test_a_real_trace_is_read_with_the_names_of_the_model(capsys):
     assert [spec.name for spec in found.tensors] == NAMES
     assert found.tensors[-1].shape == (300, 8)
     assert found.batch_size == 6
-    assert main(["profile", "mine.py:build_model", *words[:1], *words[2:]]) == 0  # the function first, as without trace=
+    assert main(["profile", "mine.py:build_model", *words[:1], *words[2:]]) == 0  # function first
     assert Profile.from_json(Path("p.json").read_text()) == found
     assert "it is of another model" in refusal(capsys, "profile", "trace=real.json.gz", "model=resnet_tiny")
 
