@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from ssfx.cli.completion import install_bash
-from ssfx.core.errors import ConfigError, SsfxError, unknown
+from ssfx.core.errors import ConfigError, SsfxError, near, unknown
 from ssfx.core.files import is_full
 from ssfx.core.plugins import declared
 from ssfx.core.progress import aloud
@@ -142,10 +142,12 @@ def _code_of(argv: Sequence[str] | None) -> int:
     except click.UsageError as error:
         from ssfx.cli.hydra_flags import instead_of
 
-        if line := instead_of(sys.argv[1:] if argv is None else argv):
-            return _fail(line, 2)
         where = error.ctx.command_path if error.ctx else "ssfx"
-        return _fail(f"{error.format_message()} (see {where} --help)", 2)
+        if isinstance(error, click.NoSuchOption) and error.ctx:  # click's own guesses are far from what was typed
+            options = [word for one in error.ctx.command.get_params(error.ctx) for word in one.opts]
+            error.possibilities = near(error.option_name, options)
+        line = "" if getattr(error, "possibilities", None) else instead_of(sys.argv[1:] if argv is None else argv)
+        return _fail(line or f"{error.format_message()} (see {where} --help)", 2)
     except (KeyboardInterrupt, click.Abort):
         _over(argv)
         return _fail("interrupted; finished runs are kept and the same command continues", INTERRUPTED)

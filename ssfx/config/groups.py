@@ -35,6 +35,7 @@ OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     "model": {"gpt2_small": "gpt2", "gpt-2-small": "gpt2", "resnet-50": "resnet50", "llama": "llama3_8b"},
     "engine": dict.fromkeys(("mpi", "nccl", "gloo", "local", "real"), "torchrun"),
     "cluster": {"localhost": "local"},
+    "scheme": dict.fromkeys(("ddp_int8", "ddp_fp8", "ddp_int4", "int8", "fp8"), "ddp_quantized") | {"dense": "ddp"},
     "experiment": {"convergence": "long_quality"}
     | {f"{paper}fig{number}": name for number, name in _FIGURES.items() for paper in ("", "ssfusion.")},
 }
