@@ -142,12 +142,14 @@ def _code_of(argv: Sequence[str] | None) -> int:
     except click.UsageError as error:
         from ssfx.cli.hydra_flags import instead_of
 
-        where = error.ctx.command_path if error.ctx else "ssfx"
+        said, where = error.format_message(), error.ctx.command_path if error.ctx else "ssfx"
+        options: list[str] = []
         if isinstance(error, click.NoSuchOption) and error.ctx:  # click's own guesses are far from what was typed
-            options = [word for one in error.ctx.command.get_params(error.ctx) for word in one.opts]
-            error.possibilities = near(error.option_name, options)
-        line = "" if getattr(error, "possibilities", None) else instead_of(sys.argv[1:] if argv is None else argv)
-        return _fail(line or f"{error.format_message()} (see {where} --help)", 2)
+            known = [word for one in error.ctx.command.get_params(error.ctx) for word in one.opts]
+            options = near(error.option_name, known)
+            said = f"no option {error.option_name}" + (f"; did you mean {' or '.join(options)}?" if options else "")
+        line = instead_of(sys.argv[1:] if argv is None else argv, options)
+        return _fail(line or f"{said} (see {where} --help)", 2)
     except (KeyboardInterrupt, click.Abort):
         _over(argv)
         return _fail("interrupted; finished runs are kept and the same command continues", INTERRUPTED)

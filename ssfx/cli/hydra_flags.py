@@ -26,8 +26,11 @@ _NODES = {"nodes": "cluster.nodes", "gpus-per-node": "cluster.devices_per_node"}
 _LINES = {flag: line for flags, line in _FLAGS.items() for flag in flags.split()}
 
 
-def instead_of(words: Sequence[str]) -> str:
-    """Return the first flag of Hydra's or sbatch's among `words`, with what to type instead; "" if there is none."""
+def instead_of(words: Sequence[str], options: Sequence[str] = ()) -> str:
+    """Return the first flag of Hydra's or sbatch's among `words`, with what to type instead; "" if there is none.
+
+    So are keys that are written as flags, unless the command has `options` that are near.
+    """
     joined = " ".join(words).replace("--cfg hydra", "--cfg=hydra").split(" ")
     for word in joined:
         for flag in (word, word.partition("=")[0]):
@@ -35,7 +38,7 @@ def instead_of(words: Sequence[str]) -> str:
                 return f"{flag} is a flag of Hydra's: {_LINES[flag]}"
         if line := _of_sbatch(word, joined):
             return line
-    return next(filter(None, (_of_key(word, joined) for word in joined)), "")
+    return "" if options else next(filter(None, (_of_key(word, joined) for word in joined)), "")
 
 
 def _of_key(word: str, words: Sequence[str]) -> str:

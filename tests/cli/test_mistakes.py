@@ -72,8 +72,8 @@ MISTAKES = {
     "scheme=ddp": "compare some with ssfx simulate",
 }
 OTHERS = {
-    "doctor --gpus": "Did you mean '--gpu'?",
-    "figures --only fig16": "No such option '--only'. (see ssfx figures --help)",
+    "doctor --gpus": "did you mean --gpu?",
+    "figures --only fig16": "no option --only (see ssfx figures --help)",
     "run scheme=ddp_int8": "did you mean 'ddp_quantized'?",
     "advise": "ssfx advise model=bert_large cluster=64gpu",
     "advise model=mine.py cluster=64gpu": "mine.py:FUNCTION",

@@ -169,7 +169,7 @@ def test_wrong_plan_request_is_one_line_and_exit_2(words, expected, capsys):
     [
         (["rnu"], "unknown command 'rnu'; did you mean 'run'?"),
         (["list", "scheme"], "did you mean 'schemes'?"),
-        (["run", "--dryrun"], "No such option"),
+        (["run", "--dryrun"], "did you mean --dry-run?"),
         (["status", "extra"], "unexpected extra argument"),
         (["figures", "fig99"], "unknown figure 'fig99'"),
     ],
