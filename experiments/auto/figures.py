@@ -1,15 +1,13 @@
 """What scheme=auto chooses, and what a quality of it rests on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.evaluation.configured import cluster
 from experiments.common.evaluation.quality_curves import origin
 from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table, caption_text, scheme_colour
+from experiments.common.figures.style import COLUMN_IN, Axes, Canvas, Table, caption_text, plt, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.calibration.step_law import (
@@ -28,11 +26,6 @@ from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Lane, Plan
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator.pricing.timeline import evaluate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- What scheme=auto sends and how, over the bandwidth between nodes, and what that gains; worked out on its plans --
 
@@ -62,8 +55,6 @@ class NetworkPoint:
 
 def _choice(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     """Return a panel for each model: shares stacked, and the speed over dense messages in 16 bits."""
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, Any]] = []
     canvas, axes = plt.subplots(1, len(MODELS), figsize=(7.4, 2.9), squeeze=False, layout="constrained")
     for axis, (label, model) in zip(axes[0], MODELS.items(), strict=True):
@@ -165,8 +156,6 @@ def _step_law(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     laws = step_laws(long, lambda row: name if (name := method(row)) in SHOWN else "")
     if not laws:
         return None
-    import matplotlib.pyplot as plt
-
     tasks = sorted({task for law in laws.values() for task in law.tasks})
     table: list[dict[str, Any]] = []
     size_in = (COLUMN_IN * max(1.7, len(tasks)), 3.1)

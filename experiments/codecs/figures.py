@@ -1,21 +1,14 @@
 """How many elements sparsifiers send beside how many were asked for: distribution over tensors and steps, per codec."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.style import ORIGIN_HATCHES, Table, drawn_panels
+from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Canvas, Table, drawn_panels
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, metric, panels
 from ssfx.lab.results.density_bins import NOTHING, centre, merged, quantile
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 COLOUR = "#56b4e9"
 AREA = 120

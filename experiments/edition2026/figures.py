@@ -1,20 +1,13 @@
 """The map of 2026: what compression gains in time to quality, by GPU and by bandwidth of the network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.evaluation.set_ups import CheckedPlace, counted, map_lines, places
 from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.style import Table, caption_text
+from experiments.common.figures.style import Axes, Canvas, Table, caption_text, plt
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 GPUS = {
     ("v100", "fp32"): "V100, fp32 (2017)",
@@ -44,8 +37,6 @@ def _map(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     table = lines(places(rows)[0])
     if not table:
         return None
-    import matplotlib.pyplot as plt
-
     ranges = [f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in pairwise(STEPS)]
     text = [
         "Colour and factor: median over models of the time to quality of the best dense training, in 16 bits too, over "
@@ -69,8 +60,6 @@ def _map(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
 
 
 def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str], table: list[dict[str, Any]]) -> None:
-    from matplotlib.patches import Rectangle
-
     for line in table:
         x, y = rates.index(line["gbps"]), gpus.index(line["gpu"])
         degree = sum(line["gain"] >= step for step in STEPS) - 1
@@ -78,7 +67,7 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
         dark = line["gain"] >= STEPS[3]
         hatch = "" if line["wins"] and line["checked"] else "////"
         axis.add_patch(
-            Rectangle(
+            plt.Rectangle(
                 (x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, edgecolor=HATCHES[degree], hatch=hatch, linewidth=0
             )
         )

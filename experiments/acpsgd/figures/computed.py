@@ -1,9 +1,7 @@
 """What of ACP-SGD is computed from shapes, formulas and small examples, without a run."""
 
-from __future__ import annotations
-
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +24,7 @@ from experiments.common.evaluation.low_rank import (
 )
 from experiments.common.evaluation.operators import bytes_per_element, orthogonalisations, products
 from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table
+from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
 from experiments.common.figures.tables import COMPUTED, Tabular
 from experiments.common.figures.timelines import Timelines
 from ssfx.collectives.primitives import traffic
@@ -37,9 +35,6 @@ from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.planning.costs import Curve
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, MIB
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 TESTBED = "acpsgd_10gbe"
 
@@ -117,8 +112,6 @@ def distances(feedback: bool) -> list[float]:
 
 def _alg2(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     """Return how far the mean of what was applied is from the mean gradient, over steps."""
-    import matplotlib.pyplot as plt
-
     curves = {"with error feedback": distances(True), "without": distances(False)}
     canvas, axis = plt.subplots(figsize=(1.2 * COLUMN_IN, 2.3), layout="constrained")
     for (name, own), colour in zip(curves.items(), ("#0072b2", "#d55e00"), strict=True):
@@ -179,8 +172,6 @@ LAST_DIGIT = 5.0
 
 def _fig5(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     """Return the cumulative distributions, with the rise that the text states as a bracket."""
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, Any]] = []
     canvas, axes = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.3), sharey=True, layout="constrained")
     for axis, (name, (claim, limit)) in zip(axes, PANELS.items(), strict=True):

@@ -5,13 +5,12 @@ other numbers, whose setting the paper names, and that the calibration was not m
 The reason says what could be gained at most, and which orders are too close to call.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from math import isfinite
+from collections.abc import Sequence
+from math import inf, isfinite
 
 from experiments.common.claims.evidence import MODELS, NEAR
 from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, claims_of, used_by
-from experiments.common.claims.values import BASELINES, METHODS, SPEED, pairs, values
+from experiments.common.claims.values import LEADS, METHODS, pairs, values
 from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of
 from ssfx.advice.trust import trust_in
 from ssfx.core.rows import Row
@@ -32,7 +31,6 @@ COST = "about a minute on one core"
 FITTED = 0.10
 """Relative difference within which the ledger calls the growth of Fig. 9 reproduced."""
 DENSE = "ddp"
-VARIANTS = ("ssfusion_oi", "ssfusion_o", "ssfusion_naive", "hipress")
 
 
 def judged(artifact: str, rows: Sequence[Row], command: str = "") -> list[Verdict]:
@@ -185,8 +183,8 @@ def too_close(claim: PaperClaim, cells: Sequence[Cell]) -> str:
 
     The error is the mean of validation's comparisons for times of this kind, as `ssfx advise` takes it.
     """
-    rule = _GAPS.get(claim.id)
-    gaps = [gap for gap in rule(cells) if gap > 0] if rule and cells else []
+    found = map(LEADS[claim.id], cells) if claim.id in LEADS else ()
+    gaps = [lead for leads in found for lead in leads or () if 0 < lead < inf]
     trust = trust_in(cells[0].calibration) if cells else None  # type: ignore[arg-type]
     if not gaps or trust is None:
         return ""
@@ -228,39 +226,3 @@ def _bound(claim: PaperClaim, cells: Sequence[Cell], stated: float) -> str:
         f"{hidden}a step that exchanges and selects nothing would gain {stated:.0%} or more in {reach} of {len(most)} "
         f"comparisons, at most {bound:.0%} (over {other})"
     )
-
-
-def _variants(cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        if all(scheme in cell.rows for scheme in VARIANTS):
-            yield from (a / b - 1 for a, b in pairwise(cell.value(scheme, SPEED) for scheme in VARIANTS))
-
-
-def _best(cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        others = [scheme for scheme in (*BASELINES, "ssfusion_naive", "ssfusion_o") if scheme in cell.rows]
-        if "ssfusion_oi" in cell.rows and others:
-            yield cell.value("ssfusion_oi", SPEED) / max(cell.value(scheme, SPEED) for scheme in others) - 1
-
-
-def _reducing_first(cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        reducing = min(cell.value(scheme, SPEED) for scheme in ("oktopk", "spardl"))
-        yield reducing / max(cell.value(scheme, SPEED) for scheme in ("espresso", "omgs")) - 1
-
-
-def _between(cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        joint, selective, each = (
-            cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
-        )
-        yield from (selective / joint - 1, each / selective - 1)
-
-
-_GAPS: dict[str, Callable[[Sequence[Cell]], Iterator[float]]] = {
-    "ssfusion.exp1.variant_order": _variants,
-    "ssfusion.exp5.dense_order": _reducing_first,
-    "ssfusion.fig5.close": _between,
-    **{f"ssfusion.exp{number}.best": _best for number in (1, 4, 5, 6)},
-}
-"""By claim: how much faster each scheme of an order is than the next one, as a share, in every cell."""

@@ -1,28 +1,31 @@
 """`ssfx status`: what came of the papers' claims, and how far the runs are."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 
 from experiments.common.claims.every_claim import headlines
 from experiments.common.claims.evidence import run_counts
 from experiments.common.claims.ledger import ledgers
-from experiments.common.claims.summary import COLUMNS, by_kind, by_paper, by_source, paper_says, papers, sentence, total
+from experiments.common.claims.summary import (
+    COLUMNS,
+    Column,
+    by_kind,
+    by_paper,
+    by_source,
+    paper_says,
+    papers,
+    sentence,
+    total,
+)
+from experiments.common.claims.verdicts import Verdict
 from ssfx.cli.terminal import print_table
 from ssfx.core.errors import ConfigError, RunError, unknown
 from ssfx.core.paths import results_dir
 from ssfx.lab.cli.watch import watch
 from ssfx.lab.results.store import Store
-
-if TYPE_CHECKING:
-    from experiments.common.claims.summary import Column
-    from experiments.common.claims.verdicts import Verdict
-    from ssfx.lab.results.store import Store
 
 
 @click.command(short_help="Show what came of the papers' claims, and the runs.")

@@ -1,26 +1,20 @@
 """`ssfx validate`: how far the simulator can be trusted, from recorded and published ground truth."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from experiments.common.validation.exchanges import NAME as EXCHANGES
-from experiments.common.validation.goals import goals
+from experiments.common.validation.goals import Goal, goals, published
+from experiments.common.validation.groups import Group
 from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
 from experiments.common.validation.quality import BY_RATIO, BY_TASK
 from experiments.common.validation.recorded import PARTS
+from experiments.common.validation.scores import Scores
 from ssfx.cli.terminal import print_table, say
 from ssfx.core.errors import ConfigError, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from experiments.common.validation import Scores
-    from experiments.common.validation.goals import Goal
-    from experiments.common.validation.groups import Group
 
 _MOST_INVERSIONS = 12
 
@@ -65,8 +59,6 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
 
 def _summary(groups: Sequence[Group]) -> None:
     """Print the scores of recorded runs, those of each published group, and which goals are met."""
-    from experiments.common.validation.goals import goals, published
-
     for group in groups:
         if beyond := group.beyond():
             total, how = group.total, "step by step" if group.comparisons else "blind"

@@ -1,17 +1,12 @@
 """Curves of training runs: medians over seeds of what was recorded along the way, and the range between them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, caption_text, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, caption_text, plt, save, style
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SCALE = "small networks on a CPU, not the paper's"
 NO_ROW = "no long row"
@@ -40,8 +35,6 @@ def draw_curves(
     found = {label: points for label in colours if (points := median_points(methods.get(label, ()), column))}
     if not found:
         return []
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, Any]] = []
     with style():
         figure, axis = plt.subplots(figsize=(1.7 * COLUMN_IN, 2.7), layout="constrained")

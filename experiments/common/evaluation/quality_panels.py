@@ -1,23 +1,18 @@
 """Quality of methods in long runs, a panel a network: curves, and final quality beside what a paper prints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, expm1
 from pathlib import Path
 from statistics import fmean, median
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.evaluation.gaps import Task, metric_of
 from experiments.common.evaluation.quality_curves import NO_ROW, SCALE, median_points, plot_points, where
 from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
-from experiments.common.figures.style import COLUMN_IN, frame, save, style
+from experiments.common.figures.style import COLUMN_IN, Axes, frame, plt, save, style
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 QUALITY = {"f1": "F1", "top1": "top-1 accuracy", "perplexity": "perplexity"}
 LINE_IN = 0.19
@@ -81,8 +76,6 @@ def draw_quality(
     rows = [row for panel in panels for row in panel.rows]
     if not rows:
         return []
-    import matplotlib.pyplot as plt
-
     with style():
         heights = [0.6 + LINE_IN * max(len(panel.methods), 6 if panel.rows else 2) for panel in panels]
         columns = 3 if any(panel.step_s for panel in panels) else 2

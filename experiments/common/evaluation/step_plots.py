@@ -1,19 +1,13 @@
 """Bars, lines and stacked parts of simulated steps, by calibration, with what the paper prints as open marks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.figures.auto import LABEL, mark_bar, mark_names, narrow
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, plt, save, style
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CALIBRATIONS = ("nominal", "published")
 HATCHES = {"nominal": "////", "published": ""}
@@ -101,8 +95,6 @@ def draw_panels(name: str, panels: Sequence[Bars | Lines], rows: Sequence[Row], 
 
 
 def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
-    from matplotlib.lines import Line2D
-
     table = []
     bars = [bar for bar in panel.bars if bar.values or bar.paper]
     for x, bar in enumerate(bars):
@@ -114,7 +106,7 @@ def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]
                 )  # fmt: skip
         if bar.paper is not None:
             axis.plot([x] * len(set(bar.paper)), sorted(set(bar.paper)), **PAPER)
-            keys["paper"] = Line2D([], [], **PAPER)
+            keys["paper"] = plt.Line2D([], [], **PAPER)
         low, high = bar.paper or (None, None)
         values = {f"simulated_{key}": value for key, value in bar.values.items()}
         label = bar.label.replace("\n", " ")
@@ -130,11 +122,9 @@ def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
-    from matplotlib.lines import Line2D
-
     table: list[dict[str, Any]] = []
     for line in (line for line in panel.lines if any(line.points.values()) or line.paper):
-        keys[line.label] = Line2D([], [], color=line.colour, marker="o", markersize=2.5)
+        keys[line.label] = plt.Line2D([], [], color=line.colour, marker="o", markersize=2.5)
         for calibration, points in line.points.items():
             if points:
                 axis.plot(
@@ -148,7 +138,7 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
             ]
         if line.paper:
             axis.plot(*zip(*line.paper, strict=True), **{**PAPER, "color": line.colour})
-            keys["paper"] = Line2D([], [], **PAPER)
+            keys["paper"] = plt.Line2D([], [], **PAPER)
             table += [
                 {"panel": panel.title, "method": line.label, "origin": "paper", "x": x, "y": y} for x, y in line.paper
             ]
@@ -219,9 +209,7 @@ def _all(line: Line) -> list[tuple[float, float]]:
     return [point for points in line.points.values() for point in points]
 
 
-def _grid(panels: int, most: int) -> tuple[Figure, list[Axes]]:
-    import matplotlib.pyplot as plt
-
+def _grid(panels: int, most: int) -> tuple[Canvas, list[Axes]]:
     columns = 1 if panels == 1 else 2
     lines = -(-panels // columns)
     width_in = 2 * COLUMN_IN if columns == 2 or most > 4 else 1.7 * COLUMN_IN  # the legend has to fit
@@ -235,18 +223,17 @@ def _grid(panels: int, most: int) -> tuple[Figure, list[Axes]]:
 
 
 def _finish(
-    figure: Figure, rows: Sequence[Row], keys: Mapping[str, Any], drawn: Sequence[Bars | Lines] = (), *,
+    figure: Canvas, rows: Sequence[Row], keys: Mapping[str, Any], drawn: Sequence[Bars | Lines] = (), *,
     hatched: bool = True,
 ) -> None:  # fmt: skip
     """Set the legend and the one line of origin."""
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     names = {"nominal": "simulated, nominal times", "published": "simulated, published times"}
     every = dict(keys)
     for name in sorted({row.case.costs for row in rows}):
         if any(isinstance(panel, Lines) for panel in drawn):
-            every[names[name]] = Line2D([], [], color="#666666", linestyle=DASHES[name])
+            every[names[name]] = plt.Line2D([], [], color="#666666", linestyle=DASHES[name])
         elif hatched:
             every[names[name]] = Patch(facecolor="#999999", hatch=HATCHES[name], edgecolor="white", linewidth=0)
     figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=4, columnspacing=1.2)

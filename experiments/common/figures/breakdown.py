@@ -1,18 +1,12 @@
 """Stacked bars of where the time of an iteration goes, per scheme, with the communication that backward hides."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.figures.auto import AUTO, budget_said, mark_bar
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import ORIGIN_HATCHES, Table, facts, few, panel_grid
+from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Canvas, Table, facts, few, panel_grid
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, Spread, metric, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 PARTS = {
     "forward_s": ("forward", "#bdbdbd"),

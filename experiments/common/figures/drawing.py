@@ -20,7 +20,7 @@ import ssfx
 from experiments.common.claims.ledger import ledger_files
 from experiments.common.figures.discovery import chosen, load
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, plt, save, style
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import DAMAGED, check_writable, loads, write_json
 from ssfx.core.paths import conf_dir, data_dir, results_dir
@@ -250,8 +250,6 @@ CHARACTERS = 62
 
 def draw_missing(name: str, title: str, command: str, out: Path) -> list[Path]:
     """Write a small picture that says that the figure is missing, with the command, as out/name.{png,pdf,svg,csv}."""
-    import matplotlib.pyplot as plt
-
     said = [*wrap(f"{title[0].upper()}{title[1:]}", CHARACTERS - 8), "", *wrap(command, CHARACTERS)]
     with style():
         figure = plt.figure(figsize=(COLUMN_IN, 0.55 + 0.13 * len(said)))

@@ -1,19 +1,14 @@
 """A figure: its name, the rows that it needs, and how they become a picture, verdicts and a sentence. No torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.verdicts import Verdict, counted
-from experiments.common.figures.style import ORIGIN_LINE, Table, save, style
+from experiments.common.figures.style import ORIGIN_LINE, Canvas, Table, save, style
 from ssfx.core.case import Case
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 Drawing = Callable[["Figure", list[Row], Path], list[Path]]
 Judging = Callable[["Figure", list[Row]], Sequence[Verdict]]

@@ -5,12 +5,10 @@ rival. A gain is the ratio of throughputs less one, of simulated rows in the sam
 rivals, and has no range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from experiments.common.claims.ledger import PaperClaim, claims_of
 from experiments.common.claims.simulated import claim_columns, meets
@@ -18,12 +16,19 @@ from experiments.common.claims.values import METHODS
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
-from experiments.common.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, frame, save, scheme_colour, style
+from experiments.common.figures.style import (
+    BAND_COLOUR,
+    COLUMN_IN,
+    MARKERS,
+    Axes,
+    frame,
+    plt,
+    save,
+    scheme_colour,
+    style,
+)
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SPEED = "throughput_samples_per_s"
 SUBJECT = "ssfusion_oi"
@@ -54,8 +59,6 @@ class Gains:
         ]
         if not shown:
             return []
-        import matplotlib.pyplot as plt
-
         calibrations = sorted({cell.calibration for cell in shown})
         first = {cell.case.model: cell for cell in sorted(shown, key=panel_order, reverse=True)}
         panels = sorted(first.values(), key=panel_order)

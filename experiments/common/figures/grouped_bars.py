@@ -3,24 +3,19 @@
 Beside the bars stand what they are judged by, dense DDP and the ideal, and below them the claims they speak to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.simulated import claim_columns, judged
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
-from experiments.common.figures.style import COLUMN_IN, frame, save, scheme_colour, style
+from experiments.common.figures.style import COLUMN_IN, Axes, frame, plt, save, scheme_colour, style
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, against_dense, cells
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SPEED = "throughput_samples_per_s"
 PANEL_IN = 1.65
@@ -51,8 +46,6 @@ class Groups:
             shown.setdefault((self.panel(cell), cell.calibration), []).append(cell)
         if not shown:
             return []
-        import matplotlib.pyplot as plt
-
         drawn = [cell for part in shown.values() for cell in part]
         calibrations = sorted({calibration for _, calibration in shown})
         panels = list(dict.fromkeys(panel for panel, _ in shown))

@@ -1,19 +1,13 @@
 """Formulas for the time of an exchange against measured exchanges: fitted at one number of ranks, tried at another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from experiments.common.claims.verdicts import Outcome, Verdict
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, plt, save, style
 from ssfx.perf_model.recorded_times import recorded_system
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LINKS = ("100mbit", "1gbit")
 FEW, MANY = 2, 4
@@ -71,8 +65,6 @@ def verdict(claim: str, found: Sequence[Fit], said: str, command: str) -> Verdic
 
 def draw_fits(name: str, found: Sequence[Fit], title: str, formula: str, origin: str, out: Path) -> list[Path]:
     """Write a panel per link: measured points and the formula's line, over the bytes that one rank contributes."""
-    import matplotlib.pyplot as plt
-
     with style():
         figure, grid = plt.subplots(
             1, len(found), figsize=(2 * COLUMN_IN, 2.5), squeeze=False, sharey=True, layout="constrained"

@@ -1,7 +1,5 @@
 """One look for all figures, and the one way to write them: image, PDF and the CSV of what is drawn, side by side."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
@@ -11,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from experiments.common.figures.paper_words import FEW
 from ssfx.core.errors import RunError
@@ -20,12 +18,21 @@ from ssfx.core.origin import Kind
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-    Lines = list[dict[str, Any]]
+class _Pyplot:
+    """matplotlib.pyplot, imported when first used: it takes a second, and most commands draw nothing."""
 
+    def __getattr__(self, name: str) -> Any:
+        from matplotlib import pyplot
+
+        return getattr(pyplot, name)
+
+
+plt: Any = _Pyplot()
+Axes: TypeAlias = Any
+Canvas: TypeAlias = Any
+"""matplotlib's axes and figures, in signatures alone."""
+Lines = list[dict[str, Any]]
 COLUMN_IN = 3.5
 """Width of one column of a two-column paper, in inches."""
 
@@ -152,7 +159,7 @@ def caption_text(lines: Sequence[str], width_in: float) -> str:
     return "\n".join(part for line in lines for part in textwrap.wrap(line, int(width_in * CHARACTERS_PER_IN)))
 
 
-def frame(figure: Figure, title: str, origin: str, ncols: int = 6) -> None:
+def frame(figure: Canvas, title: str, origin: str, ncols: int = 6) -> None:
     """Set the title and one legend for all axes above them, and the line of origin below; called last.
 
     A label that several axes have stands once in the legend.
@@ -186,7 +193,7 @@ def few(panel: Panel) -> Panel:
 def drawn_panels(
     panels: Sequence[Panel], tables: Sequence[Lines], draw: Callable[[Panel, Lines, Axes], None],
     caption: Sequence[str], xlabel: str,
-) -> Figure:  # fmt: skip
+) -> Canvas:  # fmt: skip
     """Return a panel_grid with every panel drawn from its table by `draw`."""
     figure, axes = panel_grid(panels, caption, xlabel)
     for panel, table, axis in zip(panels, tables, axes, strict=True):
@@ -194,14 +201,12 @@ def drawn_panels(
     return figure
 
 
-def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> tuple[Figure, list[Axes]]:
+def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> tuple[Canvas, list[Axes]]:
     """Return a figure with one axis of horizontal bars a panel, each titled with its workload and its origin.
 
     One panel is a paper column wide, more are two columns wide: three side by side if they share their labels, else
     two. Bars stand at y = 0, 1, ... from the top; the lines of `caption` stand below, wrapped to the figure's width.
     """
-    import matplotlib.pyplot as plt
-
     same_bars = len({tuple(map(panel.marked, panel.bars)) for panel in panels}) == 1
     columns = min(len(panels), 3 if same_bars else 2)
     lines = -(-len(panels) // columns)
@@ -291,14 +296,12 @@ MANY = 1000
 """Rows beyond which a picture names the digest of their ids instead of each."""
 
 
-def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
+def save(figure: Canvas, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
     """Write out/name.{png,pdf,svg,csv} and return the four paths; RunError when they cannot be written, and none is.
 
     The images carry the run ids, the origins and the digest of the CSV; they hold no date, so that equal rows give
     equal bytes.
     """
-    import matplotlib.pyplot as plt
-
     out.mkdir(parents=True, exist_ok=True)
     text = csv_text(table)
     kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))

@@ -1,19 +1,14 @@
 """Tables drawn as pictures: what ssfx works out beside what a paper prints, with the CSV of both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, OUTCOME_COLOURS, Table, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, OUTCOME_COLOURS, Axes, Table, plt, save, style
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LINE_IN = 0.13
 """Height of a line of text."""
@@ -65,8 +60,6 @@ def draw_table(
     its colour. The CSV has all keys of the rows, shown or not. `origin` is the one line below; `used` are the rows of
     runs that the numbers come from, none where they are computed.
     """
-    import matplotlib.pyplot as plt
-
     headings = dict(columns) if isinstance(columns, Mapping) else {key: key for key in columns}
     cells = [[wrap(_text(row.get(key, "")), WIDEST_CHARACTERS) or [""] for key in headings] for row in rows]
     head = [heading.split("\n") for heading in headings.values()]

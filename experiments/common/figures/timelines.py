@@ -1,19 +1,14 @@
 """Timelines of simulated steps: a box for every stage, a row for every resource, a panel for every plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, plt, save, style
 from ssfx.core.rows import Row
 from ssfx.simulator import Simulated, Task
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ROWS = {"device": "compute", "host": "host", "network": "network"}
 """Resources that are shown, from the top; copies to and from the host are drawn in its row."""
@@ -38,7 +33,6 @@ class Timelines:
 
     def __call__(self, what: Figure, rows: list[Row], out: Path) -> list[Path]:
         """Write the timelines, one below the other over the same time; the CSV has all stages."""
-        import matplotlib.pyplot as plt
         from matplotlib.patches import Patch
 
         steps = self.steps()

@@ -1,10 +1,7 @@
 """What of MergeComp is computed, without a simulated run: algorithms, examples, Table 1, section 4, the server."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 from math import comb, log2
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +14,7 @@ from experiments.common.evaluation.low_rank import EACH, step
 from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
 from experiments.common.evaluation.step_plots import PAPER
 from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table
+from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
 from experiments.common.figures.tables import Tabular
 from experiments.common.figures.timelines import Timelines
 from experiments.common.validation.published_mergecomp import Setup, timed
@@ -31,10 +28,6 @@ from ssfx.planning.plan import Plan
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, search_last_cut
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- Algorithms 1 and 2 ----------------------------------------------------------------------------------------------
 
@@ -137,8 +130,6 @@ def times(rows: list[Row]) -> dict[str, list[tuple[int, float]]]:
 
 def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     """Return CPU times by size with the paper's lower bound, and the sizes of tensors."""
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, object]] = []
     canvas, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.6), layout="constrained")
     for name, points in times(rows).items():

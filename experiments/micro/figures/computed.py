@@ -1,10 +1,7 @@
 """What of MiCRO is computed on made-up gradients or read from the configuration, without a run."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +13,7 @@ from experiments.common.evaluation.judging import absent, held, number, says
 from experiments.common.evaluation.operators import bytes_per_element
 from experiments.common.evaluation.selection_example import DENSITY, SPARSIFIERS, WORKERS, run
 from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table
+from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
 from experiments.common.figures.tables import Tabular
 from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_starts
@@ -24,9 +21,6 @@ from ssfx.compressors import build
 from ssfx.compressors.hard_threshold import threshold_for
 from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 MODEL = "resnet18_cifar10"
 
@@ -94,8 +88,6 @@ ALG1 = Figure(
 
 def _eq1(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     """Return the error of MiCRO on made-up gradients, step by step, beside its threshold."""
-    import matplotlib.pyplot as plt
-
     table = [
         {"step": step, "error_norm": norm, "threshold": threshold, "density_ratio": ratio}
         for step, (ratio, threshold, norm) in enumerate(run("micro").history)
@@ -130,8 +122,6 @@ PARTS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
 
 def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     """Return which part each worker selects from, step by step, and how many elements are selected in the end."""
-    import matplotlib.pyplot as plt
-
     table = [
         {"step": step, "worker": worker, "part": partition_of(worker, step, FEW)}
         for step in range(STEPS)

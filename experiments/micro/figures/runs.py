@@ -1,11 +1,8 @@
 """MiCRO's error, density, threshold and accuracy in long runs: Figs. 2, 4, 5, 7 and 8."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING
 
 from experiments.common.claims.verdicts import Outcome, Source, Verdict
 from experiments.common.evaluation.artifacts import Curves, Judged, Quality, long_figure
@@ -18,13 +15,10 @@ from experiments.common.evaluation.quality_panels import Panel
 from experiments.common.evaluation.row_steps import NoRow, by_calibration
 from experiments.common.figures.auto import AUTO, COLOUR
 from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table, caption_text
+from experiments.common.figures.style import COLUMN_IN, Canvas, Table, caption_text, plt
 from experiments.common.validation.published_steps import Steps
 from ssfx.core.lazy import numpy as np
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 METHODS = {"topk": "Top-k", "cltk": "CLT-k", "hard_threshold": "hard threshold", "micro": "MiCRO"}
 COLOURS = {"Top-k": "#b8860b", "CLT-k": "#3f7f4f", "hard threshold": "#d55e00", "MiCRO": "#5b2a86"}
@@ -363,8 +357,6 @@ def _fig8(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     """Return the threshold over steps beside the error, rescaled by the ratio of their sums as in the paper."""
     if not rows:
         return None
-    import matplotlib.pyplot as plt
-
     table = []
     canvas, axis = plt.subplots(figsize=(1.4 * COLUMN_IN, 2.5), layout="constrained")
     for seed, row in enumerate(rows):

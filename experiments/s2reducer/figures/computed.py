@@ -1,9 +1,5 @@
 """What of S2 Reducer is computed from shapes and small examples, or read from the configuration, without a run."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from experiments.common.claims.verdicts import Verdict
@@ -23,7 +19,7 @@ from experiments.common.evaluation.sketch_example import (
     zeros_skipped,
 )
 from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table
+from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
 from experiments.common.figures.tables import Tabular
 from ssfx.collectives import collectives
 from ssfx.collectives.base import Load
@@ -33,9 +29,6 @@ from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes import schemes
 from ssfx.schemes.search.byte_groups import MIB
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 HASHED = Claims(
     "Computed by ssfx: the hash functions of its collective s2_sketch on small made-up vectors; no training run."
@@ -139,8 +132,6 @@ def ring() -> list[list[list[int]]]:
 
 def _fig1(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     """Return how many workers' values are in each part after every step of the ring, and what a gather leaves."""
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, object]] = []
     states = ring()
     canvas, axes = plt.subplots(1, len(states) + 1, figsize=(2 * COLUMN_IN, 2.0), layout="constrained", sharey=True)

@@ -1,11 +1,8 @@
 """S2 Reducer's times and quality: Figs. 3 to 8, from simulated rows, long runs and formulas of collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Verdict
@@ -17,14 +14,11 @@ from experiments.common.evaluation.quality_panels import Panel, draw_quality
 from experiments.common.evaluation.row_steps import judge_predictions, prediction_bars, values_by_calibration
 from experiments.common.evaluation.step_plots import PAPER, Bar, Bars, Line, Lines, draw_panels
 from experiments.common.figures.figure import Figure, drawn, say_origin, simulated
-from experiments.common.figures.style import COLUMN_IN, Table
+from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
 from experiments.common.validation.published_s2reducer import ratios, timed
 from experiments.common.validation.published_steps import PaperStep, Prediction, Steps, method, number
 from ssfx.core.rows import Row
 from ssfx.perf_model.build_timing_model import system_on
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 LABELS = {"s2reducer": "S2 Reducer", "allgather": "AllGather", "sparcml": "SparCML", "omnireduce": "OmniReduce"}
 COLOURS = {"s2reducer": "#0072b2", "allgather": "#d55e00", "sparcml": "#8e7cc3", "omnireduce": "#787878"}
@@ -184,8 +178,6 @@ def ratio(megabytes: float) -> float:
 
 def _collectives(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     """Return the time of both collectives over message size, and the ratio that the text states as an open mark."""
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, object]] = []
     canvas, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.3), layout="constrained")
     for name, (label, colour) in COLLECTIVES.items():

@@ -1,10 +1,8 @@
 """Where SSFusion's time goes: Fig. 9 (collectives), Fig. 13 (parts of an iteration), and where its orders hold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id, claims_of, ledgers
 from experiments.common.claims.simulated import NAMES, claim_columns
@@ -24,14 +22,9 @@ from experiments.common.figures.breakdown import finding as breakdown_finding
 from experiments.common.figures.figure import Figure, drawn, simulated
 from experiments.common.figures.grouped_bars import judge_cells
 from experiments.common.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
-from experiments.common.figures.style import COLUMN_IN, Table, caption_text, frame
+from experiments.common.figures.style import COLUMN_IN, Axes, Canvas, Table, caption_text, frame, plt
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- Fig. 9: all-gather and all-reduce of one iteration's gradient, from 8 to 64 GPUs --------------------------------
 
@@ -45,8 +38,6 @@ def _fig9(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     shown = cells(rows)
     if not shown:
         return None
-    import matplotlib.pyplot as plt
-
     calibrations = sorted({cell.calibration for cell in shown})
     canvas, grid = plt.subplots(
         1, len(calibrations), figsize=(2 * COLUMN_IN, 3.0), squeeze=False, sharey=True, layout="constrained"
@@ -145,8 +136,6 @@ def _fig13(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     shown = sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration))
     if not shown:
         return None
-    import matplotlib.pyplot as plt
-
     calibrations = sorted({cell.calibration for cell in shown})
     models = list(dict.fromkeys(cell.case.model for cell in shown))
     heights = [1.55, 1.15] * len(models)
@@ -321,8 +310,6 @@ def _conditions(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     table = condition_lines(rows)
     if not table:
         return None
-    import matplotlib.pyplot as plt
-
     models = list(dict.fromkeys(line["model"] for line in table))
     text = [
         "Colour: how many of 6 orderings hold with each method as the paper ran it (O+I > O > naive > HiPress; O+I "
@@ -367,10 +354,8 @@ def _condition_panel(axis: Axes, model: str, table: list[dict[str, Any]]) -> Non
 
 
 def _square(x: int, y: int, colour: tuple[float, float, float], edge: str) -> Any:
-    from matplotlib.patches import Rectangle
-
     wide = 1.6 if edge == "black" else 0.5
-    return Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=colour, edgecolor=edge, linewidth=wide)
+    return plt.Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=colour, edgecolor=edge, linewidth=wide)
 
 
 def condition_lines(rows: list[Row]) -> list[dict[str, Any]]:

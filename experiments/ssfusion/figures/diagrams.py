@@ -1,20 +1,12 @@
 """SSFusion's diagrams: timelines of small examples, planned and simulated, a toy and the overview (Figs. 1 to 10)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.example import EXAMPLE, Example, dense_tensors, per_tensor, planned, reduced
 from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Table
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, Table, plt
 from experiments.common.figures.timelines import Timelines
 from ssfx.core.rows import Row
 from ssfx.simulator import Simulated
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 COST = "seconds on one core"
 
@@ -124,8 +116,6 @@ def _counts(kept: Kept) -> list[int]:
 
 def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     """Return both panels: what is kept is filled, what is not sent is open."""
-    import matplotlib.pyplot as plt
-
     canvas, grid = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.1), sharey=True, layout="constrained")
     canvas.suptitle(figure.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
     titles = ("(a) Per-tensor sparsification", "(b) Multi-tensor sparsification")
@@ -206,8 +196,6 @@ PARTS = (
 
 def _fig6(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     """Return the parts as boxes in the order in which they work."""
-    import matplotlib.pyplot as plt
-
     canvas = plt.figure(figsize=(2 * COLUMN_IN, 2.5))
     axis = canvas.add_axes((0, 0, 1, 1))
     axis.set_axis_off()

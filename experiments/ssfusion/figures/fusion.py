@@ -1,28 +1,21 @@
 """What tensor fusion costs and saves, beside what was measured here: the share of Fig. 2, and Table I."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.ledger import PaperClaim, claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.gaps import LONG
 from experiments.common.evaluation.quality_curves import NO_ROW, where
 from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.style import COLUMN_IN, Table, frame
+from experiments.common.figures.style import COLUMN_IN, Axes, Canvas, Table, frame, plt
 from experiments.common.figures.tables import draw_table
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, metric, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- Fig. 2: share of time spent on sparsification, by fusion degree -------------------------------------------------
 
@@ -37,8 +30,6 @@ def _fig2(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     found = shares(rows)
     if not found:
         return None
-    import matplotlib.pyplot as plt
-
     size_in = (COLUMN_IN * max(1.3, len(found)), 2.7)
     canvas, grid = plt.subplots(1, len(found), figsize=size_in, squeeze=False, layout="constrained")
     for (model, memories), axis in zip(found.items(), grid.flat, strict=True):

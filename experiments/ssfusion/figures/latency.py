@@ -1,22 +1,15 @@
 """Time to sparsify one tensor, in SSFusion's paper and measured here: Fig. 4 and Table III."""
 
-from __future__ import annotations
-
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.verdicts import Outcome, Verdict, compared, span
 from experiments.common.figures.figure import Figure, drawn
 from experiments.common.figures.latency import COMMAND as TIMED_BY
 from experiments.common.figures.latency import Point, points, published
-from experiments.common.figures.style import COLUMN_IN, Table, frame
+from experiments.common.figures.style import COLUMN_IN, Axes, Canvas, Table, frame, plt
 from experiments.common.figures.tables import Tabular
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- Fig. 4: five sparsifiers, by the size of the tensor -------------------------------------------------------------
 
@@ -32,8 +25,6 @@ def _fig4(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     shown = points(rows)
     if not shown:
         return None
-    import matplotlib.pyplot as plt
-
     machines = [list(group) for _, group in groupby(shown, key=lambda point: (point.kind, point.hardware))]
     width_in = 1.5 * COLUMN_IN if len(machines) == 1 else 2 * COLUMN_IN
     canvas, axes = plt.subplots(

@@ -1,8 +1,6 @@
 """SSFusion's throughput beside its rivals', simulated and on this machine: Figs. 5(a), 11 and 14 to 17."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.simulated import judged
@@ -13,14 +11,18 @@ from experiments.common.figures.figure import Figure, drawn, simulated
 from experiments.common.figures.gains import Gains
 from experiments.common.figures.grouped_bars import Groups, judge_cells
 from experiments.common.figures.paper_words import MODELS, RIVALS
-from experiments.common.figures.style import ORIGIN_HATCHES, Table, drawn_panels, facts, few, scheme_colour
+from experiments.common.figures.style import (
+    ORIGIN_HATCHES,
+    Axes,
+    Canvas,
+    Table,
+    drawn_panels,
+    facts,
+    few,
+    scheme_colour,
+)
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, Panel, Spread, cells, metric, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- Fig. 5(a): per-tensor, multi-tensor and selective sparsification ------------------------------------------------
 
