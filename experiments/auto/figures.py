@@ -6,8 +6,8 @@ from typing import Any
 
 from experiments.common.evaluation.configured import cluster
 from experiments.common.evaluation.quality_curves import origin
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Axes, Canvas, Table, caption_text, plt, scheme_colour
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, plt, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.calibration.step_law import (
@@ -53,7 +53,7 @@ class NetworkPoint:
     over_dense16: float
 
 
-def _choice(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _choice(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each model: shares stacked, and the speed over dense messages in 16 bits."""
     table: list[dict[str, Any]] = []
     canvas, axes = plt.subplots(1, len(MODELS), figsize=(7.4, 2.9), squeeze=False, layout="constrained")
@@ -131,7 +131,7 @@ def _sent_by(lane: Lane, compressor: str | None) -> str:
 
 
 CHOICE = Figure(
-    "auto.choice", "what scheme=auto sends, by bandwidth", drawn(_choice), about=(), said=_choice_finding,
+    "auto.choice", "what scheme=auto sends, by bandwidth", _choice, about=(), said=_choice_finding,
     notes=(
         "No paper's figure: the scheme that chooses per bucket. Times are those of a step without its forward pass and "
         "optimizer.",
@@ -150,7 +150,7 @@ SHOWN = {
 """By the name of `step_law.method`: words and colour. The table of docs/workloads.md has all methods."""
 
 
-def _step_law(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each task; nothing where no method was run beside dense training."""
     long = long_rows(rows)
     laws = step_laws(long, lambda row: name if (name := method(row)) in SHOWN else "")
@@ -212,7 +212,7 @@ def _steps(law: StepLaw, at: float) -> float:
 
 
 STEP_LAW = Figure(
-    "auto.step_law", "steps to a quality, by the steps that dense training takes to it", drawn(_step_law), about=(),
+    "auto.step_law", "steps to a quality, by the steps that dense training takes to it", _step_law, about=(),
     needs={"experiment": EXPERIMENT, "evaluate": True}, said=_step_law_finding,
     notes=(
         "No paper's figure. A dot is a level of quality that dense training reached for the first time, and a run of "

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Canvas, Table, drawn_panels
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Picture, drawn_panels
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, metric, panels
@@ -18,7 +18,7 @@ TICKS = {1 / 64: "1/64", 1 / 16: "1/16", 1 / 4: "1/4", 1.0: "1", 4.0: "4", 16.0:
 QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 
 
-def _achieved(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _achieved(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return one box per codec on a logarithmic axis over the dots of all that was observed."""
     shown = [_by_codec(panel) for panel in panels(rows)]
     if not shown:
@@ -104,7 +104,7 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
 
 
 ACHIEVED = Figure(
-    "codecs.achieved_density", "achieved over target density of each sparsifier", drawn(_achieved),
+    "codecs.achieved_density", "achieved over target density of each sparsifier", _achieved,
     about=("micro.fig1.hard_density",), needs={"experiment": "achieved_density"}, said=_achieved_finding,
     command="ssfx run experiment=achieved_density preset=short repeats=1",
     notes=(

@@ -5,8 +5,8 @@ from itertools import pairwise
 from typing import Any
 
 from experiments.common.evaluation.set_ups import CheckedPlace, counted, map_lines, places
-from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.style import Axes, Canvas, Table, caption_text, plt
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import Axes, Picture, caption_text, plt
 from ssfx.core.rows import Row
 
 GPUS = {
@@ -32,7 +32,7 @@ HATCHES = ("#b9b9b9", "#93ad89", "#6d9a60", "#d6ead3", "#9cc6a5")
 """Colours of hatches that are seen on each of COLOURS."""
 
 
-def _map(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _map(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return the map, a block for each kind of network: the median gain over models, and how many models surely win."""
     table = lines(places(rows)[0])
     if not table:
@@ -97,7 +97,7 @@ def _map_finding(rows: list[Row]) -> str:
 
 
 MAP = Figure(
-    "edition2026.map", "where compression pays in 2026, by GPU and by bandwidth of the network", drawn(_map),
+    "edition2026.map", "where compression pays in 2026, by GPU and by bandwidth of the network", _map,
     about=(), needs={"experiment": "edition2026", "calibration": bool, "sharding": bool}, said=_map_finding,
     notes=("No paper's figure: what docs/edition2026.md says rests on it.",),
 )  # fmt: skip

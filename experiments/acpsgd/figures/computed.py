@@ -23,8 +23,8 @@ from experiments.common.evaluation.low_rank import (
     step,
 )
 from experiments.common.evaluation.operators import bytes_per_element, orthogonalisations, products
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import COMPUTED, Tabular
 from experiments.common.figures.timelines import Timelines
 from ssfx.collectives.primitives import traffic
@@ -110,7 +110,7 @@ def distances(feedback: bool) -> list[float]:
     return found
 
 
-def _alg2(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _alg2(figure: Figure, rows: list[Row]) -> Picture:
     """Return how far the mean of what was applied is from the mean gradient, over steps."""
     curves = {"with error feedback": distances(True), "without": distances(False)}
     canvas, axis = plt.subplots(figsize=(1.2 * COLUMN_IN, 2.3), layout="constrained")
@@ -132,7 +132,7 @@ def _alg2(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
 
 
 ALG2 = Figure(
-    "acpsgd.alg2", "ACP-SGD with and without error feedback", drawn(_alg2), Judged(),
+    "acpsgd.alg2", "ACP-SGD with and without error feedback", _alg2, Judged(),
     said=lambda _: f"{distances(True)[-1]:.2f} with error feedback, {distances(False)[-1]:.2f} without",
 )  # fmt: skip
 
@@ -170,7 +170,7 @@ LAST_DIGIT = 5.0
 """The text says 30 %: half of its last digit that counts."""
 
 
-def _fig5(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig5(figure: Figure, rows: list[Row]) -> Picture:
     """Return the cumulative distributions, with the rise that the text states as a bracket."""
     table: list[dict[str, Any]] = []
     canvas, axes = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.3), sharey=True, layout="constrained")
@@ -210,9 +210,7 @@ def _fig5_finding(rows: list[Row]) -> str:
     return "small tensors: " + "; ".join(f"{one.ours} more" for one in found) + f" ({counted(found)})"
 
 
-FIG5 = Figure(
-    "acpsgd.fig5", "Sizes of tensors before and after compression", drawn(_fig5), Judged(_rises), said=_fig5_finding
-)
+FIG5 = Figure("acpsgd.fig5", "Sizes of tensors before and after compression", _fig5, Judged(_rises), said=_fig5_finding)
 
 
 # ---- Tables I and II -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from math import log
 from statistics import fmean
 
 from experiments.common.claims.verdicts import Outcome, Verdict
-from experiments.common.evaluation.artifacts import Judged, Quality, long_figure
+from experiments.common.evaluation.artifacts import Judged, long_figure
 from experiments.common.evaluation.gaps import (
     COST,
     Gap,
@@ -20,7 +20,7 @@ from experiments.common.evaluation.gaps import (
 )
 from experiments.common.evaluation.judging import number, says
 from experiments.common.evaluation.quality_curves import SCALE, curve
-from experiments.common.evaluation.quality_panels import Panel
+from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.auto import AUTO, COLOUR
 from ssfx.core.rows import Row
 

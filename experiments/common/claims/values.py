@@ -135,7 +135,7 @@ def _spardl_backward(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
 
 
 def _between(cell: Cell) -> list[float]:
-    """Return by how much selective sparsification is behind joint, if it is not the same step, and before each alone."""
+    """Return by how much selective is behind joint sparsification, unless both are alike, and before per-tensor."""
     joint, selective, each = (
         cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
     )

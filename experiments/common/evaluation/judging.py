@@ -6,20 +6,12 @@ from decimal import Decimal
 
 from experiments.common.claims.ledger import PaperClaim, claims_by_id, claims_of
 from experiments.common.claims.verdicts import Outcome, Source, Verdict, compared, span
-from experiments.common.validation.published_steps import number
+from experiments.common.validation.published_steps import number, stated
 
 __all__ = ["absent", "complete", "held", "not_comparable", "number", "paper_value", "says", "stated"]
 
 ON_ONE_CORE = "seconds on one core"
 PROOF = "an asymptotic rate with unstated constants: no run of finite length can hold it"
-
-
-def stated(claim_id: str) -> tuple[float, float]:
-    """Return the range that a claim states; ValueError for one without a number."""
-    bounds = claims_by_id()[claim_id].bounds
-    if bounds is None:
-        raise ValueError(f"claim {claim_id} states no number")
-    return bounds
 
 
 def paper_value(claim: PaperClaim) -> str:

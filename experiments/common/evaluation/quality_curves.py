@@ -1,11 +1,12 @@
 """Curves of training runs: medians over seeds of what was recorded along the way, and the range between them."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, caption_text, plt, save, style
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, caption_text, plt
 from ssfx.core.rows import Row
 
 SCALE = "small networks on a CPU, not the paper's"
@@ -23,39 +24,46 @@ def curve(row: Row) -> Curve:
     return found
 
 
-def draw_curves(
-    name: str, title: str, methods: Methods, colours: Mapping[str, str], column: str, ylabel: str, out: Path, *,
-    set_to: float | None = None,
-) -> list[Path]:  # fmt: skip
-    """Write the median over seeds of a column of the curves by method, and the range of the seeds as a band.
+@dataclass(frozen=True)
+class Curves:
+    """A column of the curves of long runs: the median over seeds by method, the range of the seeds as a band.
 
     A method of `colours` without rows is named in the legend as one without; `set_to` draws a dashed line across.
-    Nothing is written where no row has the column.
     """
-    found = {label: points for label in colours if (points := median_points(methods.get(label, ()), column))}
-    if not found:
-        return []
-    table: list[dict[str, Any]] = []
-    with style():
+
+    methods: Callable[[list[Row]], Methods]
+    title: Callable[[Methods], str]
+    colours: Mapping[str, str]
+    column: str
+    ylabel: str
+    set_to: float | None = None
+
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return the curves; None where no row has the column."""
+        own = self.methods(rows)
+        found = {label: points for label in self.colours if (points := median_points(own.get(label, ()), self.column))}
+        if not found:
+            return None
+        table: list[dict[str, Any]] = []
         figure, axis = plt.subplots(figsize=(1.7 * COLUMN_IN, 2.7), layout="constrained")
         keys: dict[str, Any] = {}
-        for label, colour in colours.items():
+        for label, colour in self.colours.items():
             if label not in found:
                 (keys[f"{label}: {NO_ROW}"],) = axis.plot([], [], color=colour, linestyle=":")
                 table.append({"method": label, "median": NO_ROW})
                 continue
             keys[label] = plot_points(axis, found[label], colour)
             table += [{"method": label, "x": a, "low": b, "median": c, "high": d} for a, b, c, d in found[label]]
-        if set_to is not None:
-            keys["set"] = axis.axhline(set_to, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
-        axis.set_title(title, loc="left", fontweight="bold")
+        if self.set_to is not None:
+            keys["set"] = axis.axhline(self.set_to, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
+        axis.set_title(self.title(own), loc="left", fontweight="bold")
         axis.set_xlabel("optimizer steps")
-        axis.set_ylabel(ylabel)
+        axis.set_ylabel(self.ylabel)
         axis.grid()
         figure.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=3, columnspacing=1.2)
-        drawn = [row for label in found for row in methods[label]]
+        drawn = [row for label in found for row in own[label]]
         figure.supxlabel(caption_text([origin(drawn)], figure.get_figwidth()), x=0.01, ha="left", **ORIGIN_LINE)
-        return save(figure, name, table, drawn, out)
+        return figure, table, drawn
 
 
 def plot_points(axis: Axes, points: Sequence[Point], colour: str, *, band: bool = True, **look: Any) -> Any:

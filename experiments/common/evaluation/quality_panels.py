@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, expm1
-from pathlib import Path
 from statistics import fmean, median
 from textwrap import wrap
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 from experiments.common.evaluation.gaps import Task, metric_of
 from experiments.common.evaluation.quality_curves import NO_ROW, SCALE, median_points, plot_points, where
 from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
-from experiments.common.figures.style import COLUMN_IN, Axes, frame, plt, save, style
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
 from ssfx.core.rows import Row
 
 QUALITY = {"f1": "F1", "top1": "top-1 accuracy", "perplexity": "perplexity"}
@@ -65,32 +65,36 @@ class Panel:
         return [exp(value - middle) for value in self.task.scores(method)]
 
 
-def draw_quality(
-    name: str, title: str, panels: Sequence[Panel], out: Path, words: Callable[[str], str] = str
-) -> list[Path]:
-    """Write every panel: curves on the left, final quality over the baseline's on the right.
+@dataclass(frozen=True)
+class Quality:
+    """Quality in long runs, a panel a network: curves on the left, final quality over the baseline's on the right.
 
     A method without rows, and all of a panel without a task, are named with NO_ROW. `words` name a method.
-    Nothing is written where no panel has a row.
     """
-    rows = [row for panel in panels for row in panel.rows]
-    if not rows:
-        return []
-    with style():
+
+    panels: Callable[[list[Row]], Sequence[Panel]]
+    words: Callable[[str], str] = str
+
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return every panel; None where none has a row."""
+        panels = self.panels(rows)
+        own = [row for panel in panels for row in panel.rows]
+        if not own:
+            return None
         heights = [0.6 + LINE_IN * max(len(panel.methods), 6 if panel.rows else 2) for panel in panels]
         columns = 3 if any(panel.step_s for panel in panels) else 2
+        size_in = ((2 + 0.35 * (columns - 2)) * COLUMN_IN, sum(heights) + 0.9)
         figure, grid = plt.subplots(
-            len(panels), columns, figsize=((2 + 0.35 * (columns - 2)) * COLUMN_IN, sum(heights) + 0.9), squeeze=False,
-            height_ratios=heights, layout="constrained",
-        )  # fmt: skip
+            len(panels), columns, figsize=size_in, squeeze=False, height_ratios=heights, layout="constrained"
+        )
         for axes, panel in zip(grid, panels, strict=True):
             axes[0].set_title(panel.title, loc="left", fontweight="bold").set_in_layout(False)
             _draw_curves(axes[0], panel)
             for axis in axes[1:-1]:
                 _draw_curves(axis, panel, over_time=True)
-            _draw_finals(axes[-1], panel, words)
-        frame(figure, title, "\n".join([_origin(rows, panels), *budget_said(rows)]), ncols=4)
-        return save(figure, name, [line for panel in panels for line in lines(panel)], rows, out)
+            _draw_finals(axes[-1], panel, self.words)
+        frame(figure, what.title, "\n".join([_origin(own, panels), *budget_said(own)]), ncols=4)
+        return figure, [line for panel in panels for line in lines(panel)], own
 
 
 def lines(panel: Panel) -> list[dict[str, Any]]:

@@ -1,15 +1,16 @@
 """Bars, lines and stacked parts of simulated steps, by calibration, with what the paper prints as open marks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from experiments.common.figures.auto import LABEL, mark_bar, mark_names, narrow
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, plt, save, style
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, Picture, plt
 from ssfx.core.rows import Row
 
-CALIBRATIONS = ("nominal", "published")
+PLACES = {"nominal": -0.2, "published": 0.2}
+"""Of the bars of a method that has both calibrations."""
 HATCHES = {"nominal": "////", "published": ""}
 DASHES = {"nominal": (0, (3, 1.5)), "published": "-"}
 PAPER: dict[str, Any] = {"linestyle": "", "marker": "D", "fillstyle": "none", "color": "black", "markersize": 4.5}
@@ -74,31 +75,37 @@ class Lines:
         return any(any(line.points.values()) for line in self.lines)
 
 
-def draw_panels(name: str, panels: Sequence[Bars | Lines], rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write the panels that have a value, two a row: bars, hatched for nominal times, or lines, dashed for them.
+@dataclass(frozen=True)
+class Panels:
+    """Panels that have a value, two a row: bars, hatched for nominal times, or lines, dashed for them.
 
-    Nothing is written where no panel has one.
+    `of` chooses the rows that the line of origin names.
     """
-    drawn = [panel for panel in panels if panel.filled]
-    if not drawn:
-        return []
-    table: list[dict[str, Any]] = []
-    with style():
+
+    panels: Callable[[list[Row]], Sequence[Bars | Lines]]
+    of: Callable[[list[Row]], list[Row]] = list
+
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return the panels; None where none has a value."""
+        drawn = [panel for panel in self.panels(rows) if panel.filled]
+        if not drawn:
+            return None
+        table: list[dict[str, Any]] = []
         figure, axes = _grid(len(drawn), max(len(panel.bars) if isinstance(panel, Bars) else 4 for panel in drawn))
         keys: dict[str, Any] = {}
         for panel, axis in zip(drawn, axes, strict=False):
             table += _bars(panel, axis, keys) if isinstance(panel, Bars) else _lines(panel, axis, keys)
             axis.set_title(panel.title, loc="left", fontweight="bold")
             axis.set_ylabel(panel.ylabel)
-        _finish(figure, rows, keys, drawn)
-        return save(figure, name, table, rows, out)
+        _finish(figure, self.of(rows), keys, drawn)
+        return figure, table, self.of(rows)
 
 
 def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
     table = []
     bars = [bar for bar in panel.bars if bar.values or bar.paper]
     for x, bar in enumerate(bars):
-        for place, calibration in zip((-0.2, 0.2), CALIBRATIONS, strict=True):
+        for calibration, place in PLACES.items():
             if calibration in bar.values:
                 axis.bar(
                     x + place * (len(bar.values) > 1), bar.values[calibration], 0.37, color=bar.colour,
@@ -157,24 +164,29 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
     return table
 
 
-def draw_parts(
-    name: str, panels: Mapping[str, Mapping[str, Mapping[str, Row]]], rows: Sequence[Row], out: Path
-) -> list[Path]:
-    """Write stacked parts of an iteration: panel -> method -> calibration -> row; nothing without rows.
+@dataclass(frozen=True)
+class Parts:
+    """Stacked parts of an iteration: panel -> method -> calibration -> row.
 
     The device's forward, backward, optimizer step and rest are one part, as the papers count them.
     """
-    known = {title: {method: by for method, by in methods.items() if by} for title, methods in panels.items()}
-    drawn = {title: methods for title, methods in known.items() if methods}
-    if not drawn:
-        return []
-    table = []
-    with style():
+
+    parts: Callable[[list[Row]], Mapping[str, Mapping[str, Mapping[str, Row]]]]
+
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return a panel of stacked bars for each; None without rows."""
+        known = {
+            title: {method: by for method, by in methods.items() if by} for title, methods in self.parts(rows).items()
+        }
+        drawn = {title: methods for title, methods in known.items() if methods}
+        if not drawn:
+            return None
+        table = []
         figure, axes = _grid(len(drawn), max(map(len, drawn.values())))
         for (title, methods), axis in zip(drawn.items(), axes, strict=False):
             for x, (method, by) in enumerate(methods.items()):
                 for calibration, row in by.items():
-                    place = x + (dict(zip(CALIBRATIONS, (-0.2, 0.2), strict=True))[calibration] if len(by) > 1 else 0)
+                    place = x + PLACES[calibration] * (len(by) > 1)
                     bottom, line = 0.0, {"panel": title, "method": method.replace("\n", " "), "origin": calibration}
                     for part, seconds in parts_s(row).items():
                         axis.bar(
@@ -196,7 +208,7 @@ def draw_parts(
         keys = {label: Patch(facecolor=colour) for label, colour in PARTS.values()}
         hatched = len({calibration for methods in drawn.values() for by in methods.values() for calibration in by}) > 1
         _finish(figure, rows, keys, hatched=hatched)
-        return save(figure, name, table, rows, out)
+        return figure, table
 
 
 def parts_s(row: Row) -> dict[str, float]:

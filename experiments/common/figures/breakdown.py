@@ -4,7 +4,7 @@ from typing import Any
 
 from experiments.common.figures.auto import AUTO, budget_said, mark_bar
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Canvas, Table, facts, few, panel_grid
+from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Picture, facts, few, panel_grid
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, Spread, metric, panels
 
@@ -19,7 +19,7 @@ PARTS = {
 HIDDEN_COLOUR = "#d55e00"
 
 
-def breakdown(_: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def breakdown(_: Figure, rows: list[Row]) -> Picture | None:
     """Return stacked bars, one run per scheme; hatched is communication that compute hides."""
     shown = [few(panel) for panel in panels(rows)]
     if not shown:

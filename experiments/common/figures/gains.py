@@ -7,7 +7,6 @@ rivals, and has no range.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from experiments.common.claims.ledger import PaperClaim, claims_of
@@ -21,11 +20,10 @@ from experiments.common.figures.style import (
     COLUMN_IN,
     MARKERS,
     Axes,
+    Picture,
     frame,
     plt,
-    save,
     scheme_colour,
-    style,
 )
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
@@ -52,13 +50,13 @@ class Gains:
     at: Callable[[Cell], tuple[float, str]] = lambda cell: (cell.case.world_size, f"{cell.case.world_size} GPUs")
     varied: str = "cluster"
 
-    def __call__(self, what: Figure, rows: Sequence[Row], out: Path) -> list[Path]:
-        """Write a panel per model and calibration from the simulated rows; nothing without a gain in them."""
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return a panel per model and calibration from the simulated rows; None without a gain in them."""
         shown = [
             cell for cell in cells(rows) if SUBJECT in cell.rows and any(gain(cell, one) is not None for one in RIVALS)
         ]
         if not shown:
-            return []
+            return None
         calibrations = sorted({cell.calibration for cell in shown})
         first = {cell.case.model: cell for cell in sorted(shown, key=panel_order, reverse=True)}
         panels = sorted(first.values(), key=panel_order)
@@ -69,29 +67,28 @@ class Gains:
         values = [100 * value for cell in drawn for one in RIVALS if (value := gain(cell, one)) is not None]
         values += [100 * value for cell in shown if (value := over_auto(cell)) is not None]
         limits = max(LIMITS[0], min(-20.0, *values) - 5), min(LIMITS[1], max(115.0, *values) + 5)
-        with style():
-            height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
-            figure, grid = plt.subplots(
-                len(panels), len(calibrations), figsize=(2 * COLUMN_IN, height_in), squeeze=False, sharex=True,
-                layout="constrained",
-            )  # fmt: skip
-            for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
-                model = panel.case.model
-                for axis, calibration in zip(axes, calibrations, strict=True):
-                    part = [one for one in shown if (one.case.model, one.calibration) == (model, calibration)]
-                    self._draw_panel(axis, what.name, part, auto)
-                    axis.tick_params(labelleft=axis is axes[0])
-                    axis.set_xlim(*limits)
-                pad = 4 if number else 14
-                axes[0].set_title(panel_title(panel, self.letters), loc="left", fontweight="bold", pad=pad)
-            for axis, calibration in zip(grid[0], calibrations, strict=True):
-                axis.annotate(
-                    TIMES.get(calibration, calibration), (0, 1), (0, 4), "axes fraction", textcoords="offset points"
-                )
-            for axis in grid[-1]:
-                axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
-            frame(figure, what.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
-            return save(figure, what.name, [*table, *claim_columns(what.name, rows)], rows, out)
+        height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
+        figure, grid = plt.subplots(
+            len(panels), len(calibrations), figsize=(2 * COLUMN_IN, height_in), squeeze=False, sharex=True,
+            layout="constrained",
+        )  # fmt: skip
+        for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
+            model = panel.case.model
+            for axis, calibration in zip(axes, calibrations, strict=True):
+                part = [one for one in shown if (one.case.model, one.calibration) == (model, calibration)]
+                self._draw_panel(axis, what.name, part, auto)
+                axis.tick_params(labelleft=axis is axes[0])
+                axis.set_xlim(*limits)
+            pad = 4 if number else 14
+            axes[0].set_title(panel_title(panel, self.letters), loc="left", fontweight="bold", pad=pad)
+        for axis, calibration in zip(grid[0], calibrations, strict=True):
+            axis.annotate(
+                TIMES.get(calibration, calibration), (0, 1), (0, 4), "axes fraction", textcoords="offset points"
+            )
+        for axis in grid[-1]:
+            axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
+        frame(figure, what.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
+        return figure, [*table, *claim_columns(what.name, rows)]
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line per scheme of a cell: its throughput, and SSFusion's gain over it."""

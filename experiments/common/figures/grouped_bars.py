@@ -5,7 +5,6 @@ Beside the bars stand what they are judged by, dense DDP and the ideal, and belo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from experiments.common.claims.simulated import claim_columns, judged
@@ -13,7 +12,7 @@ from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
-from experiments.common.figures.style import COLUMN_IN, Axes, frame, plt, save, scheme_colour, style
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, against_dense, cells
 
@@ -39,37 +38,36 @@ class Groups:
     paper: Callable[[Cell, str], float | None] = lambda _cell, _scheme: None
     """The value that the paper prints for a scheme in a cell's setting, drawn as an open mark."""
 
-    def __call__(self, what: Figure, rows: Sequence[Row], out: Path) -> list[Path]:
-        """Write the figure from the simulated rows; nothing without rows."""
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return the figure from the simulated rows; None without rows."""
         shown: dict[tuple[str, str], list[Cell]] = {}
         for cell in sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration, self.at(cell))):
             shown.setdefault((self.panel(cell), cell.calibration), []).append(cell)
         if not shown:
-            return []
+            return None
         drawn = [cell for part in shown.values() for cell in part]
         calibrations = sorted({calibration for _, calibration in shown})
         panels = list(dict.fromkeys(panel for panel, _ in shown))
         schemes = [name for name in self.schemes if any(name in cell.rows for cell in drawn)]
-        with style():
-            size_in = (2 * COLUMN_IN, PANEL_IN * len(panels) + 0.75)
-            figure, grid = plt.subplots(
-                len(panels), len(calibrations), figsize=size_in, squeeze=False, sharey="row", layout="constrained"
-            )
-            for (panel, calibration), part in shown.items():
-                axis = grid[panels.index(panel), calibrations.index(calibration)]
-                self._draw_panel(axis, panel, part, schemes)
-            for axis in [axis for axis in grid.flat if not axis.patches]:
-                axis.remove()
-            for axes in grid:
-                axes[0].set_ylabel(self.label)
-            origin = f"Simulated: one step in virtual time for each setting. {_batches(drawn)}"
-            if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
-                origin += " *: rests on costs beyond the range for which they are known."
-            if any(cell.sent(scheme) for cell in drawn for scheme in cell.rows):
-                origin += " d: sends dense, whatever density was asked for."
-            frame(figure, what.title, origin, ncols=6)
-            table = [line for cell in drawn for line in self.lines(cell)]
-            return save(figure, what.name, [*table, *claim_columns(what.name, rows)], rows, out)
+        size_in = (2 * COLUMN_IN, PANEL_IN * len(panels) + 0.75)
+        figure, grid = plt.subplots(
+            len(panels), len(calibrations), figsize=size_in, squeeze=False, sharey="row", layout="constrained"
+        )
+        for (panel, calibration), part in shown.items():
+            axis = grid[panels.index(panel), calibrations.index(calibration)]
+            self._draw_panel(axis, panel, part, schemes)
+        for axis in [axis for axis in grid.flat if not axis.patches]:
+            axis.remove()
+        for axes in grid:
+            axes[0].set_ylabel(self.label)
+        origin = f"Simulated: one step in virtual time for each setting. {_batches(drawn)}"
+        if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
+            origin += " *: rests on costs beyond the range for which they are known."
+        if any(cell.sent(scheme) for cell in drawn for scheme in cell.rows):
+            origin += " d: sends dense, whatever density was asked for."
+        frame(figure, what.title, origin, ncols=6)
+        table = [line for cell in drawn for line in self.lines(cell)]
+        return figure, [*table, *claim_columns(what.name, rows)]
 
     def lines(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line of the figure's table per scheme; what does not fit into memory has no times."""

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from experiments.common.claims.verdicts import Outcome, Verdict
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, plt, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, plt
 from ssfx.perf_model.recorded_times import recorded_system
 
 LINKS = ("100mbit", "1gbit")
@@ -63,23 +62,22 @@ def verdict(claim: str, found: Sequence[Fit], said: str, command: str) -> Verdic
     return Verdict(claim, outcome, here, "emulated", reason=said, command=command, cost=COST)
 
 
-def draw_fits(name: str, found: Sequence[Fit], title: str, formula: str, origin: str, out: Path) -> list[Path]:
-    """Write a panel per link: measured points and the formula's line, over the bytes that one rank contributes."""
-    with style():
-        figure, grid = plt.subplots(
-            1, len(found), figsize=(2 * COLUMN_IN, 2.5), squeeze=False, sharey=True, layout="constrained"
-        )
-        figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=8)
-        for fit, axis in zip(found, grid.flat, strict=True):
-            _draw(fit, axis, formula)
-        grid.flat[0].set_ylabel("time (ms)")
-        figure.supxlabel(origin, x=0.01, ha="left", **ORIGIN_LINE)
-        table = [
-            {"link": fit.link, "bytes": size, "measured_ms": 1e3 * seconds, "formula_ms": 1e3 * ours}
-            for fit in found
-            for size, seconds, ours in zip(fit.sizes, fit.seconds, fit.predicted, strict=True)
-        ]
-        return save(figure, name, table, [], out)
+def draw_fits(found: Sequence[Fit], title: str, formula: str, origin: str) -> Picture:
+    """Return a panel per link: measured points and the formula's line, over the bytes that one rank contributes."""
+    figure, grid = plt.subplots(
+        1, len(found), figsize=(2 * COLUMN_IN, 2.5), squeeze=False, sharey=True, layout="constrained"
+    )
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=8)
+    for fit, axis in zip(found, grid.flat, strict=True):
+        _draw(fit, axis, formula)
+    grid.flat[0].set_ylabel("time (ms)")
+    figure.supxlabel(origin, x=0.01, ha="left", **ORIGIN_LINE)
+    table = [
+        {"link": fit.link, "bytes": size, "measured_ms": 1e3 * seconds, "formula_ms": 1e3 * ours}
+        for fit in found
+        for size, seconds, ours in zip(fit.sizes, fit.seconds, fit.predicted, strict=True)
+    ]
+    return figure, table
 
 
 def _draw(fit: Fit, axis: Axes, formula: str) -> None:

@@ -137,6 +137,8 @@ ORIGIN_LINE: dict[str, Any] = {"fontsize": 5.8, "color": "#555555", "linespacing
 CAPTION: dict[str, Any] = {"x": 0.01, "ha": "left", "fontsize": 6, "linespacing": 1.35}
 
 Table = Sequence[dict[str, Any]]
+Picture = tuple[Canvas, Table] | tuple[Canvas, Table, Sequence[Row]]
+"""A figure, the lines of its CSV, and the rows that it shows, by default all that it was given."""
 
 
 @contextmanager

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, plt, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, plt
 from ssfx.core.rows import Row
 from ssfx.simulator import Simulated, Task
 
@@ -31,37 +30,36 @@ class Timelines:
 
     steps: Callable[[], Mapping[str, Simulated]]
 
-    def __call__(self, what: Figure, rows: list[Row], out: Path) -> list[Path]:
-        """Write the timelines, one below the other over the same time; the CSV has all stages."""
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture:
+        """Return the timelines, one below the other over the same time; the CSV has all stages."""
         from matplotlib.patches import Patch
 
         steps = self.steps()
         longest_ms = max(1e3 * step.iteration_s for step in steps.values())
         shown = {panel: _resources(step) for panel, step in steps.items()}
         heights = [len(rows) * ROW_IN + 0.42 for rows in shown.values()]
-        with style():
-            figure, grid = plt.subplots(
-                len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), squeeze=False, layout="constrained",
-                height_ratios=heights, sharex=True,
-            )  # fmt: skip
-            figure.suptitle(what.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
-            for (panel, step), axis in zip(steps.items(), grid.flat, strict=True):
-                _draw_step(axis, panel, step, shown[panel])
-                axis.set_xlim(0, 1.02 * longest_ms)
-            grid.flat[-1].set_xlabel("time (ms)")
-            used = {_kind(step, task) for step in steps.values() for task in step.tasks if task.end_s > task.start_s}
-            keys = [Patch(color=COLOURS[kind], label=label) for kind, label in LABELS.items() if kind in used]
-            grid.flat[0].legend(
-                handles=keys,
-                loc="lower right",
-                bbox_to_anchor=(1, 0.98),
-                ncols=len(keys),
-                columnspacing=1.2,
-                handlelength=1.2,
-            )
-            figure.supxlabel(ORIGIN, x=0.01, ha="left", **ORIGIN_LINE)
-            table = [line for panel, step in steps.items() for line in _lines(panel, step)]
-            return save(figure, what.name, table, [], out)
+        figure, grid = plt.subplots(
+            len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), squeeze=False, layout="constrained",
+            height_ratios=heights, sharex=True,
+        )  # fmt: skip
+        figure.suptitle(what.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
+        for (panel, step), axis in zip(steps.items(), grid.flat, strict=True):
+            _draw_step(axis, panel, step, shown[panel])
+            axis.set_xlim(0, 1.02 * longest_ms)
+        grid.flat[-1].set_xlabel("time (ms)")
+        used = {_kind(step, task) for step in steps.values() for task in step.tasks if task.end_s > task.start_s}
+        keys = [Patch(color=COLOURS[kind], label=label) for kind, label in LABELS.items() if kind in used]
+        grid.flat[0].legend(
+            handles=keys,
+            loc="lower right",
+            bbox_to_anchor=(1, 0.98),
+            ncols=len(keys),
+            columnspacing=1.2,
+            handlelength=1.2,
+        )
+        figure.supxlabel(ORIGIN, x=0.01, ha="left", **ORIGIN_LINE)
+        table = [line for panel, step in steps.items() for line in _lines(panel, step)]
+        return figure, table
 
     def finding(self, rows: list[Row]) -> str:
         """Return the time of each step."""

@@ -6,7 +6,8 @@ from experiments.common.validation.published_steps import (
     PaperMethod,
     PaperSetting,
     Prediction,
-    Steps,
+    Timed,
+    Value,
     method,
     number,
     over,
@@ -42,7 +43,7 @@ METHODS: dict[str, Callable[[float], PaperMethod]] = {
 }
 
 
-def timed(name: str) -> tuple[PaperMethod, PaperSetting]:
+def timed(name: str) -> Timed:
     """Return a method of the paper, of which there is one set-up."""
     return METHODS[name](number("s2reducer.setup.rate")), setting()
 
@@ -61,5 +62,5 @@ def ratios() -> Iterator[Prediction]:
         yield Prediction(claim_id, "gain of S2 Reducer", f"over {name}", over(timed(name), timed("s2reducer")))
 
 
-def _left(name: str) -> Callable[[Steps], float]:
+def _left(name: str) -> Value:
     return lambda steps: steps.step(*timed("s2reducer")).comm_s / steps.step(*timed(name)).comm_s

@@ -13,8 +13,8 @@ from experiments.common.evaluation.judging import PROOF, absent, held, number, s
 from experiments.common.evaluation.low_rank import EACH, step
 from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
 from experiments.common.evaluation.step_plots import PAPER
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import Tabular
 from experiments.common.figures.timelines import Timelines
 from experiments.common.validation.published_mergecomp import Setup, timed
@@ -128,7 +128,7 @@ def times(rows: list[Row]) -> dict[str, list[tuple[int, float]]]:
     return {name: sorted(points) for name, points in sorted(found.items())}
 
 
-def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig3(figure: Figure, rows: list[Row]) -> Picture:
     """Return CPU times by size with the paper's lower bound, and the sizes of tensors."""
     table: list[dict[str, object]] = []
     canvas, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.6), layout="constrained")
@@ -177,7 +177,7 @@ def _fig3_verdicts(rows: list[Row]) -> list[Verdict]:
 
 
 FIG3 = Figure(
-    "mergecomp.fig3", "Time to compress one tensor, and sizes of tensors", drawn(_fig3), Judged(_fig3_verdicts),
+    "mergecomp.fig3", "Time to compress one tensor, and sizes of tensors", _fig3, Judged(_fig3_verdicts),
     needs={"experiment": "compressors", "dataset": "laplace"}, command="python benchmarks/compressors.py",
 )  # fmt: skip
 

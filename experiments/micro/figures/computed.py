@@ -12,8 +12,8 @@ from experiments.common.evaluation.configured import settings
 from experiments.common.evaluation.judging import absent, held, number, says
 from experiments.common.evaluation.operators import bytes_per_element
 from experiments.common.evaluation.selection_example import DENSITY, SPARSIFIERS, WORKERS, run
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import Tabular
 from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_starts
@@ -86,7 +86,7 @@ ALG1 = Figure(
 # ---- Eq. (1): the mean norm of what workers have not sent yet --------------------------------------------------------
 
 
-def _eq1(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _eq1(figure: Figure, rows: list[Row]) -> Picture:
     """Return the error of MiCRO on made-up gradients, step by step, beside its threshold."""
     table = [
         {"step": step, "error_norm": norm, "threshold": threshold, "density_ratio": ratio}
@@ -109,7 +109,7 @@ def _eq1_verdict(rows: list[Row]) -> list[Verdict]:
 
 
 EQ1: Figure = Figure(
-    "micro.eq1", "Mean norm of the workers' errors", drawn(_eq1), Judged(_eq1_verdict),
+    "micro.eq1", "Mean norm of the workers' errors", _eq1, Judged(_eq1_verdict),
     said=lambda rows: f"{EQ1.judge(rows)[0].ours} ({counted(EQ1.judge(rows))})",
 )  # fmt: skip
 
@@ -120,7 +120,7 @@ FEW, STEPS = 4, 8
 PARTS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
 
 
-def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig3(figure: Figure, rows: list[Row]) -> Picture:
     """Return which part each worker selects from, step by step, and how many elements are selected in the end."""
     table = [
         {"step": step, "worker": worker, "part": partition_of(worker, step, FEW)}
@@ -148,7 +148,7 @@ def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
 
 
 FIG3 = Figure(
-    "micro.fig3", "Exclusive parts and the steered threshold", drawn(_fig3), Judged(),
+    "micro.fig3", "Exclusive parts and the steered threshold", _fig3, Judged(),
     said=lambda _: f"{run('micro').ratio:.2f} of the wanted elements in the last quarter of the steps",
 )  # fmt: skip
 

@@ -5,17 +5,17 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 
 from experiments.common.claims.verdicts import Outcome, Source, Verdict
-from experiments.common.evaluation.artifacts import Curves, Judged, Quality, long_figure
+from experiments.common.evaluation.artifacts import Judged, long_figure
 from experiments.common.evaluation.configured import experiment, workload
 from experiments.common.evaluation.gaps import COST, LONG, Gap, Task, Wanted, judged_order, no_row, tasks, usual
 from experiments.common.evaluation.judging import absent, held, number, says
 from experiments.common.evaluation.micro_steps import MODELS, iteration_s, timed
-from experiments.common.evaluation.quality_curves import SCALE, curve, origin
-from experiments.common.evaluation.quality_panels import Panel
+from experiments.common.evaluation.quality_curves import SCALE, Curves, curve, origin
+from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.evaluation.row_steps import NoRow, by_calibration
 from experiments.common.figures.auto import AUTO, COLOUR
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Canvas, Table, caption_text, plt
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Picture, caption_text, plt
 from experiments.common.validation.published_steps import Steps
 from ssfx.core.lazy import numpy as np
 from ssfx.core.rows import Row
@@ -353,8 +353,9 @@ def thresholds(rows: list[Row]) -> list[Row]:
     return [row for row in runs(rows).get("MiCRO", ()) if scaled(row)[0]]
 
 
-def _fig8(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig8(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return the threshold over steps beside the error, rescaled by the ratio of their sums as in the paper."""
+    rows = thresholds(rows)
     if not rows:
         return None
     table = []
@@ -373,7 +374,7 @@ def _fig8(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     axis.legend()
     axis.grid()
     say_origin(canvas, caption_text([origin(rows, "a line for each of")], canvas.get_figwidth()))
-    return canvas, table
+    return canvas, table, rows
 
 
 def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:
@@ -390,6 +391,4 @@ def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:
     ]
 
 
-FIG8 = long_figure(
-    "micro.fig8", "Threshold and scaled error of MiCRO", drawn(_fig8, thresholds), Judged(_fig8_verdicts, cost=COST)
-)
+FIG8 = long_figure("micro.fig8", "Threshold and scaled error of MiCRO", _fig8, Judged(_fig8_verdicts, cost=COST))

@@ -18,8 +18,8 @@ from experiments.common.evaluation.sketch_example import (
     wrong_blocks,
     zeros_skipped,
 )
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import Tabular
 from ssfx.collectives import collectives
 from ssfx.collectives.base import Load
@@ -130,7 +130,7 @@ def ring() -> list[list[list[int]]]:
     return states
 
 
-def _fig1(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig1(figure: Figure, rows: list[Row]) -> Picture:
     """Return how many workers' values are in each part after every step of the ring, and what a gather leaves."""
     table: list[dict[str, object]] = []
     states = ring()
@@ -174,7 +174,7 @@ def _fig1_verdict(rows: list[Row]) -> list[Verdict]:
 
 
 FIG1: Figure = Figure(
-    "s2reducer.fig1", "How all-reduce and sparse all-gather move gradients", drawn(_fig1), Judged(_fig1_verdict),
+    "s2reducer.fig1", "How all-reduce and sparse all-gather move gradients", _fig1, Judged(_fig1_verdict),
     said=lambda rows: FIG1.judge(rows)[0].ours,
 )  # fmt: skip
 

@@ -2,19 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.artifacts import Judged, Panels
+from experiments.common.evaluation.artifacts import Judged
 from experiments.common.evaluation.configured import cluster
 from experiments.common.evaluation.gaps import COMMAND, COST, LONG, Gap, Wanted, judged_order, no_row, task_of, tasks
 from experiments.common.evaluation.judging import absent, held
-from experiments.common.evaluation.quality_panels import Panel, draw_quality
+from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.evaluation.row_steps import judge_predictions, prediction_bars, values_by_calibration
-from experiments.common.evaluation.step_plots import PAPER, Bar, Bars, Line, Lines, draw_panels
-from experiments.common.figures.figure import Figure, drawn, say_origin, simulated
-from experiments.common.figures.style import COLUMN_IN, Canvas, Table, plt
+from experiments.common.evaluation.step_plots import PAPER, Bar, Bars, Line, Lines, Panels
+from experiments.common.figures.figure import Figure, say_origin, simulated
+from experiments.common.figures.style import COLUMN_IN, Picture, plt
 from experiments.common.validation.published_s2reducer import ratios, timed
 from experiments.common.validation.published_steps import PaperStep, Prediction, Steps, method, number
 from ssfx.core.rows import Row
@@ -176,7 +175,7 @@ def ratio(megabytes: float) -> float:
     return seconds("all_gather", megabytes) / seconds("all_reduce", megabytes)
 
 
-def _collectives(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _collectives(figure: Figure, rows: list[Row]) -> Picture:
     """Return the time of both collectives over message size, and the ratio that the text states as an open mark."""
     table: list[dict[str, object]] = []
     canvas, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.3), layout="constrained")
@@ -221,8 +220,8 @@ def _fig6_verdicts(rows: list[Row]) -> list[Verdict]:
 
 
 # The ledger has no claim of Fig. 5, whose caption is merged with that of Fig. 6.
-FIG5 = Figure("s2reducer.fig5", "All-reduce and all-gather on 16 GPUs", drawn(_collectives), Judged())
-FIG6 = Figure("s2reducer.fig6", "All-reduce and all-gather on 16 GPUs", drawn(_collectives), Judged(_fig6_verdicts))
+FIG5 = Figure("s2reducer.fig5", "All-reduce and all-gather on 16 GPUs", _collectives, Judged())
+FIG6 = Figure("s2reducer.fig6", "All-reduce and all-gather on 16 GPUs", _collectives, Judged(_fig6_verdicts))
 
 
 # ---- Fig. 8: size of the sketch --------------------------------------------------------------------------------------
@@ -235,14 +234,13 @@ SLIGHT = 0.1
 """A reduction of communication below this counts as slight."""
 
 
-def _fig8(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
-    """Write quality over steps and at the end by ratio lambda; without long runs, the time of communication by it."""
+def _fig8(figure: Figure, rows: list[Row]) -> Picture | None:
+    """Return quality over steps and at the end by ratio lambda; without long runs, the time of communication by it."""
     colours = {LOSSLESS: "#5f5f5f", **{f"lambda = {ratio}": colour for ratio, colour in SHADES.items()}}
     found = tasks(_long(rows), sketched)
     panels = [Panel(title, task_of(found, word), colours, LOSSLESS) for word, title in PANELS.items()]
-    return draw_quality(figure.name, figure.title, panels, out) or draw_panels(
-        figure.name, [_by_lambda(rows)], _simulated(rows), out
-    )
+    by_lambda = Panels(lambda rows: [_by_lambda(rows)], _simulated)
+    return Quality(lambda _: panels)(figure, rows) or by_lambda(figure, rows)
 
 
 def _by_lambda(rows: list[Row]) -> Lines:

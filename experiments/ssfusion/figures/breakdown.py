@@ -19,10 +19,10 @@ from experiments.common.figures.auto import (
 )
 from experiments.common.figures.breakdown import PARTS, breakdown
 from experiments.common.figures.breakdown import finding as breakdown_finding
-from experiments.common.figures.figure import Figure, drawn, simulated
+from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.grouped_bars import judge_cells
 from experiments.common.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
-from experiments.common.figures.style import COLUMN_IN, Axes, Canvas, Table, caption_text, frame, plt
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
@@ -33,7 +33,7 @@ ORDER = {"modelA": "first", "modelB": "second"}
 MARKERS = {"bert_large": "o", "gpt2_large": "s"}
 
 
-def _fig9(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig9(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return one line per model and collective over the number of GPUs, an axis for each calibration."""
     shown = cells(rows)
     if not shown:
@@ -114,7 +114,7 @@ def _collective_panel(axis: Axes, part: list[Cell]) -> None:
 
 FIG9 = Figure(
     "ssfusion.fig9", "Fig. 9: time of All-Gather and All-Reduce per iteration, by number of GPUs",
-    drawn(_fig9), judge_cells, needs=simulated("collective_scaling"), said=_fig9_finding,
+    _fig9, judge_cells, needs=simulated("collective_scaling"), said=_fig9_finding,
     notes=(
         "Both collectives move messages as long as the gradient: ssgd adds them up (dense), fused_all gathers half of "
         "the elements with their indices. The ideal is 0: one device exchanges nothing.",
@@ -131,7 +131,7 @@ SUBJECT = "ssfusion_oi"
 LIMITS = (-100.0, 100.0)
 
 
-def _fig13(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig13(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return bars of the parts per scheme, and below them what SSFusion saves of the rivals' communication."""
     shown = sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration))
     if not shown:
@@ -271,7 +271,7 @@ def _printed_savings(cell: Cell) -> Sequence[tuple[str, float]]:
 
 FIG13 = Figure(
     "ssfusion.fig13", "Fig. 13: time of an iteration by part, 64 GPUs, and communication that SSFusion saves",
-    drawn(_fig13), judge_cells, needs=simulated("breakdown"), said=_fig13_finding,
+    _fig13, judge_cells, needs=simulated("breakdown"), said=_fig13_finding,
     notes=(
         "Communication is what computing does not hide. Diamonds: the reduction of communication that the paper "
         "prints. Bars and filled dots have every method at its best, open dots as the paper ran it; claims are held "
@@ -282,7 +282,7 @@ FIG13 = Figure(
     ),
 )  # fmt: skip
 FIG13_HERE = Figure(
-    "ssfusion.fig13_here", "Time breakdown of an iteration of small models on this machine", drawn(breakdown),
+    "ssfusion.fig13_here", "Time breakdown of an iteration of small models on this machine", breakdown,
     about=("ssfusion.fig13",), needs={"experiment": "throughput", "calibration": ""}, said=breakdown_finding,
     command="ssfx run experiment=throughput preset=short",
     notes=(
@@ -305,7 +305,7 @@ ORDERINGS = 6
 """Neighbours in the chain O+I, O, naive, HiPress, and O+I before each rival."""
 
 
-def _conditions(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _conditions(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return one panel a model: bandwidth across, time of a call upwards; colour counts the orderings that hold."""
     table = condition_lines(rows)
     if not table:
@@ -408,7 +408,7 @@ def _up_to(table: list[dict[str, Any]]) -> str:
 
 
 CONDITIONS = Figure(
-    "ssfusion.conditions", "where the paper's orderings hold", drawn(_conditions), about=("ssfusion.fig11",),
+    "ssfusion.conditions", "where the paper's orderings hold", _conditions, about=("ssfusion.fig11",),
     needs=simulated("conditions"), said=_conditions_finding,
     notes=(f"{BY_QUALITY} A call of its compressors takes as long as one of any other here.",),
 )  # fmt: skip

@@ -4,14 +4,13 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.configured import cluster, taken
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.ring_fits import FEW, MANY, Factors, Fit, draw_fits, fits, verdict
-from experiments.common.figures.style import Table
+from experiments.common.figures.style import Picture, Table
 from experiments.common.figures.tables import Tabular
 from ssfx.advice.cases import simulate_case
 from ssfx.config.simulations import resolve_simulations
@@ -43,7 +42,7 @@ def _ring(number: int, title: str, collective: str, formula: str, factors: Facto
 
     origin = "Emulated: hosts in network namespaces on one machine. Latency and bandwidth fitted to two hosts."
     return Figure(
-        name, title, lambda *given: draw_fits(name, found(), title, formula, origin, given[-1]),
+        name, title, lambda *_: draw_fits(found(), title, formula, origin),
         lambda figure, _: [verdict(f"{name}.form", found(), said, figure.command)],
         command=f"ssfx profile network cluster=emulated_4x1gbit && ssfx figures {name}", said=finding,
         notes=("Latency and bandwidth are fitted to exchanges of two hosts alone; those of four hosts are predicted.",),
@@ -54,10 +53,10 @@ def _sends() -> list[Fit]:
     return fits("send", lambda _: (1.0, 1.0), FEW, FEW)
 
 
-def _eq1(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
-    """Write the measured messages and the fitted line."""
+def _eq1(figure: Figure, rows: list[Row]) -> Picture:
+    """Return the measured messages and the fitted line."""
     origin = "Emulated: messages between two hosts in network namespaces on one machine; latency and bandwidth fitted."
-    return draw_fits(figure.name, _sends(), figure.title, r"$\alpha + D\beta$, fitted", origin, out)
+    return draw_fits(_sends(), figure.title, r"$\alpha + D\beta$, fitted", origin)
 
 
 def _eq1_finding(rows: list[Row]) -> str:

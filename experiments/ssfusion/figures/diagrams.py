@@ -2,8 +2,8 @@
 
 from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.example import EXAMPLE, Example, dense_tensors, per_tensor, planned, reduced
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, Table, plt
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, plt
 from experiments.common.figures.timelines import Timelines
 from ssfx.core.rows import Row
 from ssfx.simulator import Simulated
@@ -114,7 +114,7 @@ def _counts(kept: Kept) -> list[int]:
     return [sum(name == other for other, _ in kept) for name in TENSORS]
 
 
-def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig3(figure: Figure, rows: list[Row]) -> Picture:
     """Return both panels: what is kept is filled, what is not sent is open."""
     canvas, grid = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.1), sharey=True, layout="constrained")
     canvas.suptitle(figure.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
@@ -171,7 +171,7 @@ def _fig3_finding(rows: list[Row]) -> str:
 
 
 FIG3 = Figure(
-    "ssfusion.fig3", "Fig. 3: a small tensor vanishes where tensors are compressed together", drawn(_fig3),
+    "ssfusion.fig3", "Fig. 3: a small tensor vanishes where tensors are compressed together", _fig3,
     _fig3_verdicts, said=_fig3_finding,
 )  # fmt: skip
 
@@ -194,7 +194,7 @@ PARTS = (
 """What a part is called in the paper, what it does, where it is here, and its colour."""
 
 
-def _fig6(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig6(figure: Figure, rows: list[Row]) -> Picture:
     """Return the parts as boxes in the order in which they work."""
     canvas = plt.figure(figsize=(2 * COLUMN_IN, 2.5))
     axis = canvas.add_axes((0, 0, 1, 1))
@@ -233,6 +233,6 @@ def _part(axis: Axes, number: int, part: tuple[str, str, str, str]) -> None:
 
 
 FIG6 = Figure(
-    "ssfusion.fig6", "Fig. 6: overview of SSFusion, and where its parts are in ssfx", drawn(_fig6),
+    "ssfusion.fig6", "Fig. 6: overview of SSFusion, and where its parts are in ssfx", _fig6,
     said=lambda _: f"in this order: {', '.join(name for name, *_ in PARTS)}",
 )  # fmt: skip

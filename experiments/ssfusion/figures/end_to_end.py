@@ -10,7 +10,7 @@ from statistics import fmean, median
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.values import METHODS
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.artifacts import Quality, long_figure
+from experiments.common.evaluation.artifacts import long_figure
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
 from experiments.common.evaluation.gaps import (
     COST,
@@ -27,7 +27,7 @@ from experiments.common.evaluation.gaps import (
     tasks,
     usual,
 )
-from experiments.common.evaluation.quality_panels import Panel
+from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.auto import AUTO
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.paper_words import OWN, RIVALS, scheme_name

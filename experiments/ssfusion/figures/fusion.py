@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -11,8 +10,8 @@ from experiments.common.claims.ledger import PaperClaim, claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.gaps import LONG
 from experiments.common.evaluation.quality_curves import NO_ROW, where
-from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.style import COLUMN_IN, Axes, Canvas, Table, frame, plt
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
 from experiments.common.figures.tables import draw_table
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, metric, panels
@@ -25,7 +24,7 @@ MODELS = {"resnet152_digits": "ResNet-152", "bert_large_narrow": "BERT-large"}
 FUSED_PANELS = {"resnet152_digits": "(a) ResNet-152", "bert_large_narrow": "(b) BERT-large, narrow"}
 
 
-def _fig2(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig2(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel per model: our share by fusion degree and memory, the paper's as open marks."""
     found = shares(rows)
     if not found:
@@ -124,7 +123,7 @@ def _share_panel(axis: Axes, model: str, memories: Mapping[str, Mapping[float, f
 
 
 FIG2 = Figure(
-    "ssfusion.fig2", "Fig. 2: share of time spent on sparsification, by fusion degree", drawn(_fig2), _fig2_verdicts,
+    "ssfusion.fig2", "Fig. 2: share of time spent on sparsification, by fusion degree", _fig2, _fig2_verdicts,
     needs={"experiment": "missing_rate"}, command=SHORT, said=_fig2_finding,
     notes=(
         "The paper's other curve, quality by fusion degree, is drawn from long runs: `ssfx figures "
@@ -149,11 +148,11 @@ DENSITY = 0.01
 """The paper's."""
 
 
-def _table1(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
-    """Write the table: a line per fusion degree, per model the paper's column and ours by memory."""
+def _table1(figure: Figure, rows: list[Row]) -> Picture | None:
+    """Return the table: a line per fusion degree, per model the paper's column and ours by memory."""
     table = rate_lines(rows)
     if not table:
-        return []
+        return None
     columns = {"degree": "fusion degree"}
     for key in table[0]:
         if key != "degree":
@@ -163,7 +162,7 @@ def _table1(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
         f"{where(rows)}; ResNet-152 on digits, a narrow BERT-large: two workers, random weights; "
         "VGG on CIFAR-10: a whole training."
     )
-    return draw_table(figure.name, figure.title, columns, table, out, origin=origin, used=rows)
+    return draw_table(figure.title, columns, table, origin=origin, used=rows)
 
 
 def _table1_finding(rows: list[Row]) -> str:

@@ -4,10 +4,10 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from experiments.common.claims.verdicts import Outcome, Verdict, compared, span
-from experiments.common.figures.figure import Figure, drawn
+from experiments.common.figures.figure import Figure
 from experiments.common.figures.latency import COMMAND as TIMED_BY
 from experiments.common.figures.latency import Point, points, published
-from experiments.common.figures.style import COLUMN_IN, Axes, Canvas, Table, frame, plt
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
 from experiments.common.figures.tables import Tabular
 from ssfx.core.rows import Row
 
@@ -20,9 +20,9 @@ FLAT = 2.0
 """Times that ten times the bytes may take where the time is nearly constant."""
 
 
-def _fig4(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig4(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return one line per sparsifier over sizes, one axis per machine, with the published points of Table III."""
-    shown = points(rows)
+    shown = points(_five(rows))
     if not shown:
         return None
     machines = [list(group) for _, group in groupby(shown, key=lambda point: (point.kind, point.hardware))]
@@ -34,7 +34,7 @@ def _fig4(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
         _machine(machine, axis)
     origin = "CPU time of one thread, median, 10th to 90th percentile. Open: printed in the paper, wall time."
     frame(canvas, figure.title, origin, ncols=4)
-    return canvas, latency_lines(shown)
+    return canvas, latency_lines(shown), _five(rows)
 
 
 def _fig4_finding(rows: list[Row]) -> str:
@@ -140,7 +140,7 @@ def _machine(machine: list[Point], axis: Axes) -> None:
 
 
 FIG4 = Figure(
-    "ssfusion.fig4", "Fig. 4: time to sparsify one tensor, by its size", drawn(_fig4, _five), _fig4_verdicts,
+    "ssfusion.fig4", "Fig. 4: time to sparsify one tensor, by its size", _fig4, _fig4_verdicts,
     needs={"experiment": "compressors", "memory": None, "device": "cpu"}, command=TIMED_BY, said=_fig4_finding,
     notes=("Other hardware than the paper's, so levels do not compare. No GPU was measured here.",),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.artifacts import Quality, long_figure
+from experiments.common.evaluation.artifacts import long_figure
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
 from experiments.common.evaluation.gaps import (
     COST,
@@ -21,7 +21,7 @@ from experiments.common.evaluation.gaps import (
     usual,
 )
 from experiments.common.evaluation.judging import number
-from experiments.common.evaluation.quality_panels import Panel
+from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.figure import Figure
 from ssfx.core.rows import Row
 

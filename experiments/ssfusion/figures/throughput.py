@@ -7,20 +7,11 @@ from experiments.common.claims.simulated import judged
 from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures import gains, grouped_bars
 from experiments.common.figures.auto import AT_DENSITY, AUTO, BY_QUALITY, NO_PRINTED_TIMES, SAME_COMPRESSOR, budget_said
-from experiments.common.figures.figure import Figure, drawn, simulated
+from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.gains import Gains
 from experiments.common.figures.grouped_bars import Groups, judge_cells
 from experiments.common.figures.paper_words import MODELS, RIVALS
-from experiments.common.figures.style import (
-    ORIGIN_HATCHES,
-    Axes,
-    Canvas,
-    Table,
-    drawn_panels,
-    facts,
-    few,
-    scheme_colour,
-)
+from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Picture, drawn_panels, facts, few, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, Panel, Spread, cells, metric, panels
 
@@ -155,7 +146,7 @@ FIG17 = Figure(
 METRIC = "throughput_samples_per_s"
 
 
-def _here(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _here(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return bars of the median throughput, whiskers over all runs, the scaling factor T_P / (P T_1) at its right."""
     shown = [few(panel) for panel in panels(rows)]
     if not shown:
@@ -235,7 +226,7 @@ def _here_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
 
 
 FIG11_HERE = Figure(
-    "ssfusion.fig11_here", "Throughput of small models on this machine, beside dense DDP", drawn(_here),
+    "ssfusion.fig11_here", "Throughput of small models on this machine, beside dense DDP", _here,
     about=("ssfusion.fig11", "ssfusion.headline.throughput"), needs={"experiment": "throughput", "calibration": ""},
     command="ssfx run experiment=throughput preset=short", said=_here_finding,
     notes=(
