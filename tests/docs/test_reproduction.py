@@ -7,9 +7,9 @@ import pytest
 from figures.synthetic import throughput
 from figures.synthetic_clusters import clusters
 
-from experiments.common.claims.every_claim import verdicts
 from experiments.common.claims.ledger import ledgers
 from experiments.common.figures.discovery import discover
+from experiments.common.figures.every_claim import verdicts
 from experiments.common.pages import readme as docs
 from experiments.common.pages.markdown import anchor, cut, table
 from experiments.common.pages.reproduction import reproduction_page

@@ -13,8 +13,7 @@ from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.options_page import options_page
 from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
 from experiments.common.pages.recorded_runs import steps_block as gpu_steps_block
-from experiments.common.pages.reproduction import reproduction_page
-from experiments.common.pages.status_table import status_block
+from experiments.common.pages.reproduction import reproduction_page, status_block
 from experiments.common.pages.step_law import step_law_block, time_to_target_block
 from experiments.common.validation.ground_truth import NAMES, load
 from experiments.common.validation.scores import Scores

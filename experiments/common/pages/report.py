@@ -11,7 +11,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from experiments.common.claims.every_claim import verdicts
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.summary import (
     COLUMNS,
@@ -28,8 +27,9 @@ from experiments.common.claims.summary import (
 from experiments.common.claims.verdicts import Verdict, headline
 from experiments.common.figures.discovery import discover, place
 from experiments.common.figures.drawing import Inputs
+from experiments.common.figures.every_claim import verdicts
 from experiments.common.figures.figure import Figure
-from experiments.common.pages.reproduction import obtained, source
+from experiments.common.pages.reproduction import grouped, is_of, obtained, source
 from experiments.common.pages.step_timeline import chosen_row, step_timeline
 from ssfx.core.files import write_atomic
 from ssfx.core.rows import Row
@@ -49,20 +49,17 @@ def report_page(rows: Sequence[Row], pictures: Path) -> str:
     figures = sorted(discover().values(), key=lambda figure: place(figure.name))
     found = verdicts(figures, rows)
     counted = headline(found)
-    by_claim: dict[str, list[Verdict]] = {}
-    for one in found:
-        by_claim.setdefault(one.claim, []).append(one)
+    by_claim = grouped(found)
     ledger = {one.paper: one for one in ledgers()}
     body = [_summary(counted), _filters(), _link_to_conditions(figures, pictures)]
     for paper, name in papers().items():
         body.append(_paper(name, ledger[paper], figures, by_claim, counted, rows, pictures))
     named = {artifact["id"] for one in ledgers() for artifact in one.artifacts}
-    rest = [figure for figure in figures if not any(_is_of(figure, name) for name in named)]
+    rest = [figure for figure in figures if not any(is_of(figure, name) for name in named)]
     if rest:
         shown = "".join(_figure(figure, rows, pictures, figure.name) for figure in rest)
         body.append(f'<section class="paper"><h2 id="others">Other figures</h2>{shown}</section>')
-    folder = files("experiments.common.pages")
-    look, work = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    look, work = _look_and_work()
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>ssfx: claims and figures</title><style>{look}</style>"
@@ -140,7 +137,7 @@ def _artifact(
     artifact: Mapping[str, Any], ledger: Ledger, figures: Sequence[Figure], by_claim: Mapping[str, Sequence[Verdict]],
     counted: Mapping[str, Verdict], rows: Sequence[Row], pictures: Path,
 ) -> str:  # fmt: skip
-    own = [figure for figure in figures if _is_of(figure, artifact["id"])]
+    own = [figure for figure in figures if is_of(figure, artifact["id"])]
     shown = "".join(_figure(figure, rows, pictures, artifact["id"]) for figure in own)
     missing = "" if own else '<p class="why">ssfx has no figure of it.</p>'
     claims = [claim for claim in ledger.claims if claim.artifact == artifact["id"]]
@@ -174,16 +171,12 @@ def _rows(chosen: Sequence[Row]) -> str:
     lines = "".join(
         f'<tr title="{_text(_manifest(row))}"><td>{_text(row.run_id)}<td>'
         f"{_text(row.case.label)}<td>{_text(row.case.model)}<td>{row.case.world_size}"
-        f"<td>{_text(_origin(row))}<td>{_text(_commit(row))}"
+        f"<td>{_text(row.origin.kind)} on {_text(row.origin.hardware)}, {row.origin.date[:10]}<td>{_text(_commit(row))}"
         for row in chosen[:ROWS_SHOWN]
     )
     more = f"<p>and {len(chosen) - ROWS_SHOWN} more</p>" if len(chosen) > ROWS_SHOWN else ""
     heads = "<tr><th>run<th>case<th>model<th>ranks<th>origin<th>commit"
     return f'<p>Rows: {_text(obtained(chosen))}.</p><table class="rows">{heads}{lines}</table>{more}'
-
-
-def _origin(row: Row) -> str:
-    return f"{row.origin.kind} on {row.origin.hardware}, {row.origin.date[:10]}"
 
 
 def _manifest(row: Row) -> str:
@@ -273,10 +266,6 @@ def _keep(path: Path, packed: bytes, others: str) -> None:
         return
 
 
-def _is_of(figure: Figure, artifact: str) -> bool:
-    return figure.name == artifact or figure.name.startswith(f"{artifact}_")
-
-
 def _id(name: str) -> str:
     return f"figure-{name}"
 
@@ -294,16 +283,17 @@ def write_report(rows: Sequence[Row], pictures: Path, path: Path, now: Inputs | 
 
     A page that was edited, or cut, is made again too.
     """
-    look = "".join(
-        files("experiments.common.pages").joinpath(name).read_text("utf-8") for name in ("report.css", "report.js")
-    )
     figures = sorted(discover().values(), key=lambda figure: figure.name)
-    inputs = _digest(look + (now or Inputs(placeholders=True)).of_all(figures, rows, pictures))
+    inputs = _digest("".join(_look_and_work()) + (now or Inputs(placeholders=True)).of_all(figures, rows, pictures))
     if _is_current(path, inputs):
         return False
     page = report_page(rows, pictures)
     write_atomic(path, f"{page}{MARK}{inputs} {_digest(page)} -->\n")
     return True
+
+
+def _look_and_work() -> list[str]:
+    return [files("experiments.common.pages").joinpath(name).read_text("utf-8") for name in ("report.css", "report.js")]
 
 
 def _is_current(path: Path, inputs: str) -> bool:
