@@ -23,7 +23,7 @@ from ssfx.lab.calibration.step_law import (
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
-from ssfx.planning.plan import Lane, Plan
+from ssfx.planning.plan import Plan
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator.pricing.timeline import evaluate
 
@@ -119,15 +119,11 @@ def _shares(plan: Plan) -> dict[str, float]:
     shares = dict.fromkeys(METHODS, 0.0)
     for _, lane in plan.lanes():
         for segment in lane.segments:
-            shares[_sent_by(lane, segment.compressor)] += plan.numel(segment) / total
+            gathers = "top-k gathered" if lane.collective.startswith("all_gather") else "top-k summed on the way"
+            compressor = segment.compressor
+            sent = "dense, 32 bits" if compressor is None else _BY_COMPRESSOR.get(name_of(compressor), gathers)
+            shares[sent] += plan.numel(segment) / total
     return shares
-
-
-def _sent_by(lane: Lane, compressor: str | None) -> str:
-    if compressor is None:
-        return "dense, 32 bits"
-    gathers = "top-k gathered" if lane.collective.startswith("all_gather") else "top-k summed on the way"
-    return _BY_COMPRESSOR.get(name_of(compressor), gathers)
 
 
 CHOICE = Figure(
@@ -153,7 +149,7 @@ SHOWN = {
 def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each task; nothing where no method was run beside dense training."""
     long = long_rows(rows)
-    laws = step_laws(long, lambda row: name if (name := method(row)) in SHOWN else "")
+    laws = _laws(long)
     if not laws:
         return None
     tasks = sorted({task for law in laws.values() for task in law.tasks})
@@ -174,7 +170,8 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
                 axis.scatter(at, steps, s=8, marker=mark, color=colour, alpha=0.6, linewidths=0.8)
             if law := laws.get(name):
                 ends = [1.0, float(longest)]
-                (keys[words],) = axis.plot(ends, [_steps(law, end) for end in ends], color=colour, linewidth=1.4)
+                fitted = [law.delay_steps + (1 + law.factor) * end for end in ends]
+                (keys[words],) = axis.plot(ends, fitted, color=colour, linewidth=1.4)
             table += [
                 {"task": task, "method": name, "dense_steps": x, "steps": y, "reached": there} for x, y, there in points
             ]
@@ -188,11 +185,9 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     return canvas, table
 
 
-def _step_law_finding(rows: list[Row]) -> str:
-    """Return the law of the methods that are shown."""
-    laws = step_laws(rows, lambda row: name if (name := method(row)) in SHOWN else "")
-    said = [f"{SHOWN[name][0]} {law.delay_steps:+.0f} steps {law.factor:+.1%}" for name, law in laws.items()]
-    return "; ".join(said) or "no method was run beside dense training"
+def _laws(rows: list[Row]) -> dict[str, StepLaw]:
+    """Return the law of each method that is shown."""
+    return step_laws(rows, lambda row: name if (name := method(row)) in SHOWN else "")
 
 
 def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, bool]]:
@@ -207,13 +202,12 @@ def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, b
     return found
 
 
-def _steps(law: StepLaw, at: float) -> float:
-    return law.delay_steps + (1 + law.factor) * at
-
-
 STEP_LAW = Figure(
     "auto.step_law", "steps to a quality, by the steps that dense training takes to it", _step_law, about=(),
-    needs={"experiment": EXPERIMENT, "evaluate": True}, said=_step_law_finding,
+    needs={"experiment": EXPERIMENT, "evaluate": True},
+    said=lambda rows: "; ".join(
+        f"{SHOWN[name][0]} {law.delay_steps:+.0f} steps {law.factor:+.1%}" for name, law in _laws(rows).items()
+    ) or "no method was run beside dense training",
     notes=(
         "No paper's figure. A dot is a level of quality that dense training reached for the first time, and a run of "
         "the method with the same seed that reached it; crosses were never reached, and stand at the end of the run. "

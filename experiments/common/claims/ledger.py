@@ -14,7 +14,7 @@ class PaperClaim:
 
     `verified` is the outcome (agrees, partly or disagrees) of a static check; it never means that an experiment was
     rerun. `issue` names an inconsistency to know about before the number is used. `here` says where ssfx has the value
-    of a setting, as "cluster 64gpu nodes" (`evaluation.configured.taken`), `not_here` why it has none.
+    of a setting, as "cluster 64gpu nodes" (`evaluation.configured.taken`), `not_here` why it has no value.
     """
 
     id: str

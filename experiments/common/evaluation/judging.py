@@ -11,7 +11,6 @@ from experiments.common.validation.published_steps import number, stated
 __all__ = ["absent", "complete", "held", "not_comparable", "number", "paper_value", "says", "stated"]
 
 ON_ONE_CORE = "seconds on one core"
-PROOF = "an asymptotic rate with unstated constants: no run of finite length can hold it"
 
 
 def paper_value(claim: PaperClaim) -> str:
@@ -98,8 +97,8 @@ def complete(
 ) -> Sequence[Verdict]:
     """Return the verdicts with the command that gives them, and one more for every claim of the artifact without one.
 
-    `reason` says why those were not attempted. ValueError for a verdict on a claim of another artifact, or for two of
-    one claim from one source and calibration.
+    The ledger's `not_here`, else `reason`, says why those were not attempted. ValueError for a verdict on a claim of
+    another artifact, or for two of one claim from one source and calibration.
     """
     claims = {claim.id: claim for claim in claims_of(artifact)}
     by_key: dict[tuple[str, str, str], Verdict] = {}
@@ -111,7 +110,7 @@ def complete(
     judged = {verdict.claim for verdict in by_key.values()}
     for claim_id in claims:
         if claim_id not in judged:
-            why = reason or f"no rows yet: {command}"
+            why = claims[claim_id].not_here or reason or f"no rows yet: {command}"
             by_key[claim_id, "none", ""] = replace(absent(claim_id, why), command=command, cost=cost)
     place = {claim_id: i for i, claim_id in enumerate(claims)}
     return sorted(by_key.values(), key=lambda verdict: (place[verdict.claim], verdict.source, verdict.calibration))

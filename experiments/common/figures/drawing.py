@@ -198,24 +198,16 @@ class Inputs:
 
     @cached_property
     def _style(self) -> str:
-        return _style_digest()
+        return _of_files([path for room in STYLE for path in room.rglob("*.py")] + ledger_files())
 
     @cached_property
     def _package(self) -> str:
-        return _package_digest()
+        settings = [*conf_dir().rglob("*.yaml"), *data_dir().rglob("*.json")]
+        return _of_files([*LIBRARY.rglob("*.py"), *PAPERS.rglob("*.py"), *settings, *ledger_files()])
 
     @cached_property
     def _measured(self) -> str:
         return _of_files(list((results_dir() / "profiles").glob("*.json")))
-
-
-def _style_digest() -> str:
-    return _of_files([path for room in STYLE for path in room.rglob("*.py")] + ledger_files())
-
-
-def _package_digest() -> str:
-    settings = [*conf_dir().rglob("*.yaml"), *data_dir().rglob("*.json")]
-    return _of_files([*LIBRARY.rglob("*.py"), *PAPERS.rglob("*.py"), *settings, *ledger_files()])
 
 
 def _of_files(paths: Sequence[Path]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from experiments.common.claims.ledger import PaperClaim, claims_of
+from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.simulated import claim_columns, meets
 from experiments.common.claims.values import METHODS
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
@@ -122,10 +122,13 @@ class Gains:
             names = [scheme_name(rival) for rival in RIVALS]
             for y, rival in enumerate(RIVALS):
                 _draw_band(axis, y, [band for cell in part for band in bands(artifact, cell, rival, only=True)])
-                for cell in part:
-                    _draw_dot(axis, y, gain(cell, rival), cell.case.world_size)
+                for cell in part:  # filled: methods at their best; open, a little lower: as the paper ran them
+                    gpus = cell.case.world_size
+                    size = SIZES.get(gpus, 18)
+                    _point(axis, y, gain(cell, rival), "o", size, "#0072b2", f"{gpus} GPUs")
                     if (ran := as_the_paper_ran(cell)) is not cell:
-                        _draw_dot(axis, y, gain(ran, rival), cell.case.world_size, printed=True)
+                        said = "as the paper ran them"
+                        _point(axis, y + 0.22, gain(ran, rival), "o", size, "none", said, edge="#d55e00")
             names += [LABEL] * auto
             if auto and not any(map(auto_of, part)):
                 say_absent(axis, len(RIVALS))
@@ -140,7 +143,8 @@ class Gains:
                 _draw_band(axis, y, [band for rival in RIVALS for band in bands(artifact, cell, rival)])
                 for number, rival in enumerate(RIVALS):
                     shift = 0.09 * (number - (len(RIVALS) - 1) / 2)
-                    _draw_rival(axis, y + shift, gain(cell, rival), rival)
+                    colour, label = scheme_colour(rival), f"over {scheme_name(rival)}"
+                    _point(axis, y + shift, gain(cell, rival), MARKERS[rival], 20, colour, label)
                 _point(axis, y + 0.36, over_auto(cell), "d", 18, COLOUR, f"over {LABEL}")
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(range(len(names)), names)
@@ -175,7 +179,8 @@ def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[
     """
     ranges = []
     for claim in claims_of(artifact):
-        if not _is_gain(claim) or claim.bounds is None or not meets(claim, cell):
+        about_it = claim.metric == "throughput_speedup" and METHODS.get(claim.subject) == SUBJECT
+        if not about_it or claim.bounds is None or not meets(claim, cell):
             continue
         against = [METHODS.get(name, "") for name in (claim.baseline or "").split("|")]
         if rival in against and (len(against) < 3) == only:
@@ -183,27 +188,10 @@ def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[
     return ranges
 
 
-def _is_gain(claim: PaperClaim) -> bool:
-    return claim.metric == "throughput_speedup" and METHODS.get(claim.subject) == SUBJECT
-
-
 def _draw_band(axis: Axes, y: float, ranges: Sequence[tuple[float, float]]) -> None:
     if ranges:
         low, high = 100 * min(one[0] for one in ranges), 100 * max(one[1] for one in ranges)
         axis.barh(y, high - low, 0.82, left=low, color=BAND_COLOUR, zorder=0.5, label="range in the paper")
-
-
-def _draw_dot(axis: Axes, y: float, value: float | None, gpus: int, *, printed: bool = False) -> None:
-    """Draw a dot, filled for methods at their best; an open one, for methods as the paper ran them, a little lower."""
-    size = SIZES.get(gpus, 18)
-    if printed:
-        _point(axis, y + 0.22, value, "o", size, "none", "as the paper ran them", edge="#d55e00")
-    else:
-        _point(axis, y, value, "o", size, "#0072b2", f"{gpus} GPUs")
-
-
-def _draw_rival(axis: Axes, y: float, value: float | None, rival: str) -> None:
-    _point(axis, y, value, MARKERS[rival], 20, scheme_colour(rival), f"over {scheme_name(rival)}")
 
 
 def _point(

@@ -60,7 +60,8 @@ class Groups:
             axis.remove()
         for axes in grid:
             axes[0].set_ylabel(self.label)
-        origin = f"Simulated: one step in virtual time for each setting. {_batches(drawn)}"
+        batches = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
+        origin = f"Simulated: one step in virtual time for each setting. Samples per device: {', '.join(batches)}."
         if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
             origin += " *: rests on costs beyond the range for which they are known."
         if any(cell.sent(scheme) for cell in drawn for scheme in cell.rows):
@@ -166,9 +167,10 @@ def finding(rows: Sequence[Row]) -> str:
     for calibration in sorted({cell.calibration for cell in settings}):
         part = [cell for cell in settings if cell.calibration == calibration]
         best = sorted(max(gains) for cell in part if (gains := _gains(cell)))
-        auto = sorted(gain for cell in part if (gain := _gain_of_auto(cell)) is not None)
+        with_auto = ((cell, label) for cell in part if (label := auto_of(cell)) is not None)
+        auto = sorted(gain for cell, label in with_auto if (gain := against_dense(cell, label)) is not None)
         if best:
-            said = f"best {_times(best[0])} to {_times(best[-1])}"
+            said = "best " + " to ".join(f"{gain:.2f}x ({label})" for gain, label in (best[0], best[-1]))
             full = [gain for cell in part for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
             said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
             said += f" (scheme=auto, not of the paper: {auto[0]:.2f}x to {auto[-1]:.2f}x)" if auto else ""
@@ -179,18 +181,3 @@ def finding(rows: Sequence[Row]) -> str:
 def _gains(cell: Cell) -> list[tuple[float, str]]:
     others = (label for label, row in cell.rows.items() if row.case.scheme not in (DENSE_BASELINE, AUTO))
     return [(gain, label) for label in others if (gain := against_dense(cell, label)) is not None]
-
-
-def _gain_of_auto(cell: Cell) -> float | None:
-    label = auto_of(cell)
-    return None if label is None else against_dense(cell, label)
-
-
-def _times(gain: tuple[float, str]) -> str:
-    return f"{gain[0]:.2f}x ({gain[1]})"
-
-
-def _batches(drawn: Sequence[Cell]) -> str:
-    """Return how many samples a device has in a step, by model."""
-    samples = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
-    return f"Samples per device: {', '.join(samples)}."

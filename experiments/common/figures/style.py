@@ -267,19 +267,6 @@ def facts(panels: Sequence[Panel], *, spread: bool = True) -> list[str]:
     return lines
 
 
-def draw_table(axis: Axes, header: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[float]) -> None:
-    """Fill `axis` with a table under a header of two lines; `widths` are shares of its width."""
-    from matplotlib.transforms import Bbox
-
-    axis.set_axis_off()
-    drawn = axis.table(cells, colLabels=header, bbox=Bbox.unit(), cellLoc="right", edges="horizontal", colWidths=widths)
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(6)
-    for (line, _), cell in drawn.get_celld().items():
-        cell.set_linewidth(0.5)
-        cell.set_height(cell.get_height() * (2 if line == 0 else 1))
-
-
 def csv_text(table: Table) -> str:
     """Return `table` as CSV text, numbers with six significant digits, so that equal tables give equal text.
 

@@ -23,13 +23,6 @@ def none_yet(command: str, what: str = "No such rows are", them: str = "them") -
     return f"*{what} committed yet; `{command}` makes {them}.*"
 
 
-def cut(text: str, room: int) -> str:
-    """Return the text if it has room, else its first words and an ellipsis."""
-    if len(text) <= room:
-        return text
-    return text[: room - 1].rpartition(" ")[0].rstrip(",:;") + "…"
-
-
 def anchor(heading: str) -> str:
     """Return what a link to a heading has behind its "#"."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
 from experiments.common.evaluation.configured import cluster, experiment, settings
-from experiments.common.evaluation.judging import PROOF, absent, held, number, says
+from experiments.common.evaluation.judging import absent, held, number, says
 from experiments.common.evaluation.low_rank import EACH, step
 from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
 from experiments.common.evaluation.step_plots import PAPER
@@ -167,10 +167,6 @@ def _fig3_verdicts(rows: list[Row]) -> list[Verdict]:
     shown = f"{min(largest):.2g} to {max(largest):.2g} ms for the largest tensors" if largest else ""
     return [
         absent("mergecomp.fig3.enc", cpu, "not comparable" if shown else "not attempted", shown),
-        absent("mergecomp.fig3.dec", "decoding alone is not measured here"),
-        absent("mergecomp.fig3.flat", "flat on GPUs, where launching kernels takes longest; a CPU has no such cost"),
-        absent("mergecomp.fig3.lo", "a setting of the measurement; ours start at 250 elements"),
-        absent("mergecomp.fig3.hi", "a setting of the measurement; ours end at 25 million elements"),
         held("mergecomp.fig3.t50", len(model_work("resnet50").tensors), tolerance=0.0),
         held("mergecomp.fig3.t101", len(model_work("resnet101").tensors), tolerance=0.0),
     ]
@@ -277,8 +273,6 @@ def _theory(rows: list[Row]) -> list[Verdict]:
             "mergecomp.lemma2", alike and rising == sorted(rising),
             f"one cost for each number of groups, rising, in all {len(found)} groupings",
         ),
-        absent("mergecomp.theorem1", PROOF),
-        absent("mergecomp.theorem2", PROOF),
         says(
             "mergecomp.theorem3", smaller, f"holds for {tensors} tensors and Y = 3, 4",
             "with Y = 2 both sides are log N: at most, not below",

@@ -7,12 +7,21 @@ from statistics import fmean, pstdev
 from experiments.common.claims.verdicts import Outcome, Source, Verdict
 from experiments.common.evaluation.artifacts import Judged, long_figure
 from experiments.common.evaluation.configured import experiment, workload
-from experiments.common.evaluation.gaps import COST, LONG, Gap, Task, Wanted, judged_order, no_row, tasks, usual
+from experiments.common.evaluation.gaps import (
+    COST,
+    LONG,
+    Compared,
+    Task,
+    judged_order,
+    no_row,
+    tasks,
+    usual,
+)
 from experiments.common.evaluation.judging import absent, held, number, says
 from experiments.common.evaluation.micro_steps import MODELS, iteration_s, timed
 from experiments.common.evaluation.quality_curves import SCALE, Curves, curve, origin
 from experiments.common.evaluation.quality_panels import Panel, Quality
-from experiments.common.evaluation.row_steps import NoRow, by_calibration
+from experiments.common.evaluation.row_steps import values_by_calibration
 from experiments.common.figures.auto import AUTO, COLOUR
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, Picture, caption_text, plt
@@ -208,19 +217,15 @@ def _fig4_verdicts(rows: list[Row]) -> list[Verdict]:
     if missing := [name for name in COLOURS if name not in own]:
         return [*found, *(no_row(one, missing) for one in ("micro.fig4.accuracy", "micro.fig4.topk_cltk", *ORDERS))]
     (task,) = _tasks(rows, shown)[:1]
-    pairs: list[tuple[str, Gap, Wanted]] = [
+    pairs: list[Compared] = [
         (f"{name} over MiCRO", task.gap(name, "MiCRO"), "equal") for name in COLOURS if name != "MiCRO"
     ]
     found.append(judged_order("micro.fig4.accuracy", pairs, task.words))
-    lead = task.gap("Top-k", "CLT-k")
-    pair: tuple[str, Gap, Wanted] = ("Top-k over CLT-k at equal steps", lead, "not below")
-    found.append(judged_order("micro.fig4.topk_cltk", [pair], task.words))
+    lead: Compared = ("Top-k over CLT-k at equal steps", task.gap("Top-k", "CLT-k"), "not below")
+    found.append(judged_order("micro.fig4.topk_cltk", [lead], task.words))
     counts = steps_to_common(own)
-    for calibration, steps in by_calibration(rows).items():
-        try:
-            times = [_times(steps, model, counts) for model in MODELS]
-        except NoRow:
-            continue
+    every = values_by_calibration(rows, lambda steps: [_times(steps, model, counts) for model in MODELS])
+    for calibration, times in every.items():
         for claim, order in ORDERS.items():
             found.append(judged_times(claim, [(t[a], t[b]) for t in times for a, b in order], calibration))
     return found
@@ -308,11 +313,6 @@ def workers(row: Row) -> str:
     return WORKERS.get(row.case.world_size, "") if method(row) == "MiCRO" else ""
 
 
-def _fig7(rows: list[Row]) -> list[Panel]:
-    """Return accuracy over steps, and at the end over that of the fewest workers."""
-    return [Panel(one.model, one, SHADES, "2 workers") for one in _tasks(rows, workers)[:1]]
-
-
 def _fig7_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return whether all numbers of workers end alike, and whether more of them are there sooner by simulated steps."""
     every = _tasks(rows, workers)
@@ -321,18 +321,18 @@ def _fig7_verdicts(rows: list[Row]) -> list[Verdict]:
     if task is None or missing:
         return [no_row(claim, missing) for claim in ("micro.fig7.accuracy", "micro.fig7.speed")]
     first = next(iter(SHADES))
-    pairs: list[tuple[str, Gap, Wanted]] = [
+    pairs: list[Compared] = [
         (f"{name} over {first}", task.gap(name, first), "equal") for name in SHADES if name != first
     ]
     found = [judged_order("micro.fig7.accuracy", pairs, task.words)]
     counts = steps_to_common(task.methods)
-    for calibration, steps in by_calibration(rows).items():
-        try:
-            step_s = {
-                name: steps.step(*timed("micro", TIMED, DENSITY, count)).iteration_s for count, name in WORKERS.items()
-            }
-        except NoRow:
-            continue
+    step_times = values_by_calibration(
+        rows,
+        lambda steps: {
+            name: steps.step(*timed("micro", TIMED, DENSITY, count)).iteration_s for count, name in WORKERS.items()
+        },
+    )
+    for calibration, step_s in step_times.items():
         times = {name: [count * step_s[name] for count in counts[name]] for name in SHADES}
         ordered = [(times[more], times[fewer]) for fewer, more in pairwise(SHADES)]
         found.append(judged_times("micro.fig7.speed", ordered, calibration))
@@ -340,7 +340,9 @@ def _fig7_verdicts(rows: list[Row]) -> list[Verdict]:
 
 
 FIG7 = long_figure(
-    "micro.fig7", "Accuracy of MiCRO by number of workers", Quality(_fig7), Judged(_fig7_verdicts, cost=COST),
+    "micro.fig7", "Accuracy of MiCRO by number of workers",
+    Quality(lambda rows: [Panel(one.model, one, SHADES, "2 workers") for one in _tasks(rows, workers)[:1]]),
+    Judged(_fig7_verdicts, cost=COST),
     needs=WITH_TIMES,
 )  # fmt: skip
 

@@ -1,10 +1,10 @@
 """Where SSFusion's time goes: Fig. 9 (collectives), Fig. 13 (parts of an iteration), and where its orders hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from experiments.common.claims.ledger import claims_by_id, claims_of, ledgers
+from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.simulated import NAMES, claim_columns
 from experiments.common.claims.values import LEAST, METHODS
 from experiments.common.figures.auto import (
@@ -246,27 +246,19 @@ def _draw_savings(axis: Axes, cell: Cell) -> None:
                 [max(100 * printed_way, LIMITS[0])], [y + 0.25], "o", color="#d55e00", fillstyle="none", markersize=4,
                 label="as the paper ran them", clip_on=False,
             )  # fmt: skip
-    for rival, printed in _printed_savings(cell):
-        axis.plot(
-            [100 * printed], [RIVALS.index(rival)], "D", color="black", fillstyle="none", markersize=4,
-            label="printed in the paper",
-        )  # fmt: skip
+    for claim in claims_of("ssfusion.fig13"):
+        of_model = claim.conditions.get("model") == MODELS.get(cell.case.model)
+        if ".comm." in claim.id and claim.bounds and of_model:
+            axis.plot(
+                [100 * claim.bounds[0]], [RIVALS.index(METHODS[claim.baseline or ""])], "D", color="black",
+                fillstyle="none", markersize=4, label="printed in the paper",
+            )  # fmt: skip
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_xlim(*LIMITS)
     axis.set_yticks(range(len(RIVALS)), [scheme_name(rival) for rival in RIVALS])
     axis.set_ylim(len(RIVALS) - 0.5, -0.5)
     axis.set_xlabel("communication that SSFusion saves (%)")
     axis.grid(axis="x")
-
-
-def _printed_savings(cell: Cell) -> Sequence[tuple[str, float]]:
-    """Return the reductions of communication that the paper prints for a cell's model, with the rival."""
-    model = MODELS.get(cell.case.model)
-    return [
-        (METHODS[claim.baseline or ""], claim.bounds[0])
-        for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == "ssfusion.fig13")
-        if ".comm." in claim.id and claim.bounds and claim.conditions.get("model") == model
-    ]
 
 
 FIG13 = Figure(
@@ -336,10 +328,13 @@ def _condition_panel(axis: Axes, model: str, table: list[dict[str, Any]]) -> Non
     for line in table:
         x, y = rates.index(line["busbw_gbps"]), calls.index(line["call_ms"])
         share = line["orderings"] / ORDERINGS
-        edge = "black" if (line["busbw_gbps"], line["call_ms"]) in MARKS else "white"
-        axis.add_patch(_square(x, y, (1 - 0.75 * share, 1 - 0.35 * share, 1 - 0.7 * share), edge))
+        marked = (line["busbw_gbps"], line["call_ms"]) in MARKS
+        look: dict[str, Any] = {"edgecolor": "black", "linewidth": 1.6} if marked else {
+            "edgecolor": "white", "linewidth": 0.5}  # fmt: skip
+        colour = (1 - 0.75 * share, 1 - 0.35 * share, 1 - 0.7 * share)
+        axis.add_patch(plt.Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=colour, **look))
         over = [line["best_vs_dense"], line["best_vs_dense16"]]
-        look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6}
+        look = {"ha": "center", "va": "center", "fontsize": 6}
         auto = line["auto_vs_dense"]
         shift = 0.0 if auto is None else 0.12
         axis.text(x, y + shift, "\n".join(f"{100 * gain:+.0f} %" for gain in over), **look)
@@ -351,11 +346,6 @@ def _condition_panel(axis: Axes, model: str, table: list[dict[str, Any]]) -> Non
     axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
     axis.set_yticks(range(len(calls)), [f"{call:g}" for call in calls])
     axis.set_title(model)
-
-
-def _square(x: int, y: int, colour: tuple[float, float, float], edge: str) -> Any:
-    wide = 1.6 if edge == "black" else 0.5
-    return plt.Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=colour, edgecolor=edge, linewidth=wide)
 
 
 def condition_lines(rows: list[Row]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """SSFusion's equations, and what its text says of settings and of other work."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 
@@ -10,8 +10,9 @@ from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.configured import cluster, taken
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.ring_fits import FEW, MANY, Factors, Fit, draw_fits, fits, verdict
-from experiments.common.figures.style import Picture, Table
+from experiments.common.figures.style import Table
 from experiments.common.figures.tables import Tabular
+from experiments.common.validation.published_steps import number
 from ssfx.advice.cases import simulate_case
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.rows import Row
@@ -53,24 +54,19 @@ def _sends() -> list[Fit]:
     return fits("send", lambda _: (1.0, 1.0), FEW, FEW)
 
 
-def _eq1(figure: Figure, rows: list[Row]) -> Picture:
-    """Return the measured messages and the fitted line."""
-    origin = "Emulated: messages between two hosts in network namespaces on one machine; latency and bandwidth fitted."
-    return draw_fits(_sends(), figure.title, r"$\alpha + D\beta$, fitted", origin)
-
-
-def _eq1_finding(rows: list[Row]) -> str:
-    """Return the fitted latency and bandwidth."""
-    parts = [f"{fit.link}: {1e6 * fit.latency_s:.0f} us and {8e-9 / fit.s_per_byte:.3g} Gbit/s" for fit in _sends()]
-    return f"a line fits: {'; '.join(parts)}"
-
-
 EQ1 = Figure(
-    "ssfusion.eq1", "Eq. 1: the time of one message is a latency plus a time per byte", _eq1,
+    "ssfusion.eq1", "Eq. 1: the time of one message is a latency plus a time per byte",
+    lambda figure, _: draw_fits(
+        _sends(), figure.title, r"$\alpha + D\beta$, fitted",
+        "Emulated: messages between two hosts in network namespaces on one machine; latency and bandwidth fitted.",
+    ),
     lambda figure, _: [
         verdict("ssfusion.eq1.form", _sends(), "Of a line fitted to messages from 1 KiB on.", figure.command)
     ],
-    command="ssfx profile network cluster=emulated_2x1gbit && ssfx figures ssfusion.eq1", said=_eq1_finding,
+    command="ssfx profile network cluster=emulated_2x1gbit && ssfx figures ssfusion.eq1",
+    said=lambda _: "a line fits: " + "; ".join(
+        f"{fit.link}: {1e6 * fit.latency_s:.0f} us and {8e-9 / fit.s_per_byte:.3g} Gbit/s" for fit in _sends()
+    ),
     notes=("Latency and bandwidth are fitted to the very points that are shown; what is tested is that a line fits.",),
 )  # fmt: skip
 EQ3 = _ring(
@@ -93,39 +89,27 @@ MODELS = {
 """Each with its customary batch size and optimizer."""
 
 
-@dataclass(frozen=True)
-class Buffers:
-    """How many buffers behind the first satisfy the inequality, hold no compressed tensor, or do neither."""
-
-    fits: int = 0
-    all_dense: int = 0
-    neither: int = 0
-
-
 def _eq2(figure: Figure, rows: list[Row]) -> Table:
     """Return, for each model, how the buffers of both plans come to their stop."""
     table = []
     for model in MODELS:
         for guard, said in (("none", "Eq. 2 alone"), ("volume", "with the guard")):
-            found = buffers(model, guard)
-            counts = {"fits": found.fits, "dense": found.all_dense, "neither": found.neither}
-            table.append({"model": model if guard == "none" else "", "rule": said, **counts})
+            table.append({"model": model if guard == "none" else "", "rule": said, **buffers(model, guard)})
     return table
 
 
 def _eq2_finding(rows: list[Row]) -> str:
     """Return how many buffers of all models stop as the equation says."""
-    total = [buffers(model, "none") for model in MODELS]
-    fits, dense = sum(one.fits for one in total), sum(one.all_dense for one in total)
+    fits, dense = (sum(buffers(model, "none")[how] for model in MODELS) for how in ("fits", "dense"))
     return f"Eq. 2 alone: {fits} buffers stop at the inequality, {dense} leave every tensor out"
 
 
 def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return whether every buffer stops as the equation says."""
     alone, guarded = ([buffers(model, guard) for model in MODELS] for guard in ("none", "volume"))
-    holds = not any(one.neither for one in alone)
-    late = sum(one.neither for one in guarded)
-    count = sum(one.fits + one.all_dense + one.neither for one in guarded)
+    holds = not any(one["neither"] for one in alone)
+    late = sum(one["neither"] for one in guarded)
+    count = sum(sum(one.values()) for one in guarded)
     said = f"With the guard that keeps the density, {late} of {count} buffers stop before the inequality holds."
     return [
         Verdict("ssfusion.design.eq2", "agrees" if holds else "disagrees", _eq2_finding([]), "computed", reason=said,
@@ -134,10 +118,11 @@ def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 
 @cache
-def buffers(model: str, guard: str) -> Buffers:
-    """Return how the buffers of the naive variant's plan stop, from the plan alone: the planner's choice is not asked.
+def buffers(model: str, guard: str) -> Mapping[str, int]:
+    """Return how many buffers behind the first of the naive variant's plan stop in which way.
 
-    The exchange before is that of the previous buffer with all its tensors compressed, since it is decided later.
+    They satisfy the inequality, hold no compressed tensor, or do neither; the planner's choice is not asked. The
+    exchange before is that of the previous buffer with all its tensors compressed, since it is decided later.
     """
     work, on = model_work(MODELS[model]), cluster(CLUSTER)
     profile = profile_for(work.model, on, work.batch_size, work.optimizer)
@@ -147,7 +132,7 @@ def buffers(model: str, guard: str) -> Buffers:
     gap_s = {spec.name: gap for spec, gap in zip(profile.tensors, profile.ready_gap_s, strict=True)}
     numel = {spec.name: spec.numel for spec in profile.tensors}
 
-    counts = {"fits": 0, "all_dense": 0, "neither": 0}
+    counts = {"fits": 0, "dense": 0, "neither": 0}
     for before, bucket in pairwise(plan.buckets):
         names = sorted(_tensors(bucket), key=list(numel).index)
         packed = _tensors(bucket, compressed=True)
@@ -155,8 +140,8 @@ def buffers(model: str, guard: str) -> Buffers:
         work_s = sum(gap_s[name] for name in names) + sum(shares_s[name] for name in packed)
         sent = sum(payload_bytes(COMPRESSOR, numel[name], DENSITY) for name in _tensors(before))
         fits = work_s <= costs.exchange_s("all_gather", sent) + ROUNDING_S
-        counts["fits" if fits else "neither" if packed else "all_dense"] += 1
-    return Buffers(**counts)
+        counts["fits" if fits else "neither" if packed else "dense"] += 1
+    return counts
 
 
 def _tensors(bucket: Bucket, compressed: bool = False) -> list[str]:
@@ -196,30 +181,27 @@ DENSE_WORDS = (
 
 def _background(figure: Figure, rows: list[Row]) -> Table:
     """Return the table: what the paper says, and what it comes to here."""
-    table = [
-        {
-            "what": claims_by_id()[one.claim].statement,
-            "paper": _paper(one.claim),
-            "ssfx": one.ours or "-",
-            "verdict": one.outcome,
-            "how": one.reason,
-            "claim": one.claim,
-        }
-        for one in figure.judge(rows)
-    ]
+    table = []
+    for one in figure.judge(rows):
+        claim, printed = claims_by_id()[one.claim], number(one.claim)
+        paper = f"{100 * printed:g} %" if claim.unit == "fraction" else f"{printed:g} {claim.unit}"
+        table.append(
+            {
+                "what": claim.statement,
+                "paper": paper,
+                "ssfx": one.ours or "-",
+                "verdict": one.outcome,
+                "how": one.reason,
+                "claim": one.claim,
+            }
+        )
     return table
-
-
-def _background_finding(rows: list[Row]) -> str:
-    """Return the share of exchanges in dense training's step."""
-    low, high = waiting_shares()
-    return (
-        f"of a step of dense DDP on 64 GPUs at {SLOW_GBPS} Gbit/s, exchanges take {100 * low:.0f} to {100 * high:.0f} %"
-    )
 
 
 def _background_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return verdicts on the two figures that can be worked out, and why the third cannot."""
+    # Attention and feed-forward matrices, embeddings of words and places.
+    gpt3 = 12 * GPT3_LAYERS * GPT3_WIDTH**2 + (GPT3_WORDS + GPT3_CONTEXT) * GPT3_WIDTH
     low, high = waiting_shares()
     said = (
         f"Dense DDP of the paper's four models on 64 GPUs, {SLOW_GBPS} Gbit/s between nodes, simulated with nominal "
@@ -228,7 +210,7 @@ def _background_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     outcome: Outcome = "agrees" if high >= 0.9 else "partly" if high >= 0.5 else "disagrees"
     share = compared("ssfusion.bg.comm90", (0.9, 0.9), (low, high), unit="fraction").ours
     return [
-        compared("ssfusion.bg.gpt3_params", 175, gpt3_parameters() / 1e9, decimals=0, unit="billion",
+        compared("ssfusion.bg.gpt3_params", 175, gpt3 / 1e9, decimals=0, unit="billion",
                  reason="Layers, width and vocabulary as its authors publish them.", command=figure.command),
         Verdict("ssfusion.bg.comm90", outcome, share, "simulated", "nominal", said, figure.command, COST),
         Verdict("ssfusion.bg.gpt3_data", "not attempted", "", "none",
@@ -236,23 +218,12 @@ def _background_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     ]  # fmt: skip
 
 
-def gpt3_parameters() -> int:
-    """Return the parameters of GPT-3: attention and feed-forward matrices, embeddings of words and places."""
-    return 12 * GPT3_LAYERS * GPT3_WIDTH**2 + (GPT3_WORDS + GPT3_CONTEXT) * GPT3_WIDTH
-
-
+@cache
 def waiting_shares() -> tuple[float, float]:
     """Return the least and the largest share of a step that dense DDP waits for exchanges."""
     steps = [simulate_case(case)[1] for case in resolve_simulations(DENSE_WORDS)]
     found = [step.exposed_comm_s / step.iteration_s for step in steps]
     return min(found), max(found)
-
-
-def _paper(name: str) -> str:
-    claim = claims_by_id()[name]
-    assert claim.bounds is not None
-    value = f"{100 * claim.bounds[0]:g} %" if claim.unit == "fraction" else f"{claim.bounds[0]:g} {claim.unit}"
-    return value
 
 
 BACKGROUND = Figure(
@@ -261,7 +232,9 @@ BACKGROUND = Figure(
         {"what": "statement", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict", "how": "how"}, _background,
         "Computed from published shapes, and simulated with data-sheet times (nominal); no run.",
     ),
-    _background_verdicts, said=_background_finding,
+    _background_verdicts,
+    said=lambda _: f"of a step of dense DDP on 64 GPUs at {SLOW_GBPS} Gbit/s, exchanges take "
+    f"{100 * waiting_shares()[0]:.0f} to {100 * waiting_shares()[1]:.0f} %",
 )  # fmt: skip
 
 
@@ -298,25 +271,20 @@ def _settings_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     found = []
     for claim in (claims_by_id()[name] for name in TAKEN):
         if claim.here:
-            assert claim.bounds is not None
-            found.append(compared(claim.id, claim.bounds[0], taken(claim.here), decimals=4, command=figure.command))
+            printed = number(claim.id)
+            found.append(compared(claim.id, printed, taken(claim.here), decimals=4, command=figure.command))
         else:
             found.append(Verdict(claim.id, "not attempted", "", "none", reason=claim.not_here))
     return found
 
 
-def _settings_finding(rows: list[Row]) -> str:
-    """Return how many settings are the paper's."""
-    found = SETTINGS.judge(rows)
-    same = sum(one.outcome == "agrees" for one in found)
-    return f"{same} of {len(found)} settings are the paper's; {sum(not one.ours for one in found)} have no counterpart"
-
-
-SETTINGS = Figure(
+SETTINGS: Figure = Figure(
     "ssfusion.text.setup", "Section V-A: settings of the paper and of ssfx",
     Tabular(
         {"what": "setting", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict", "where": "where, or why not"},
         _settings, "Read from the configuration files and the schemes' defaults; no run.",
     ),
-    _settings_verdicts, said=_settings_finding,
+    _settings_verdicts,
+    said=lambda rows: f"{sum(one.outcome == 'agrees' for one in SETTINGS.judge(rows))} of {len(TAKEN)} settings are "
+    f"the paper's; {sum(not one.ours for one in SETTINGS.judge(rows))} have no counterpart",
 )  # fmt: skip

@@ -13,6 +13,7 @@ from experiments.common.evaluation.quality_curves import NO_ROW, where
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
 from experiments.common.figures.tables import draw_table
+from experiments.common.validation.published_steps import stated
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, metric, panels
 
@@ -274,10 +275,11 @@ def _trend(claim: PaperClaim, ours: Mapping[float, Mapping[str, float]], said: s
     degrees = [degree for degree in ours if degree]
     series = [[ours[degree][memory] for degree in degrees] for memory in ours[degrees[0]]]
     grows = all(a < b for one in series for a, b in pairwise(one))
-    assert claim.bounds is not None
     ends = [one[0] for one in series], [one[-1] for one in series]
     close = all(
-        abs(value / stated - 1) <= 0.05 for values, stated in zip(ends, claim.bounds, strict=True) for value in values
+        abs(value / printed - 1) <= 0.05
+        for values, printed in zip(ends, stated(claim.id), strict=True)
+        for value in values
     )
     outcome: Outcome = "agrees" if grows and close else "partly" if grows else "disagrees"
     here = f"grows from {min(ends[0]):.3g} to {max(ends[1]):.3g} %" if grows else "does not grow throughout"

@@ -1,15 +1,65 @@
 """Time to sparsify one tensor, in SSFusion's paper and measured here: Fig. 4 and Table III."""
 
+from collections.abc import Sequence
 from itertools import groupby, pairwise
-from typing import Any
+from statistics import quantiles
+from typing import Any, NamedTuple
 
 from experiments.common.claims.verdicts import Outcome, Verdict, compared, span
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.latency import COMMAND as TIMED_BY
-from experiments.common.figures.latency import Point, points, published
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
 from experiments.common.figures.tables import Tabular
+from experiments.common.validation.published_steps import number
+from ssfx.core.errors import RunError
+from ssfx.core.origin import Kind
 from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import metric
+
+TIMED_BY = (
+    "python benchmarks/compressors.py --models '' --seconds 30 --only dgc,gaussiank,randomk,redsync,sidco "
+    "--rows results/reference/compressors_local.jsonl"
+)
+"""What makes the rows; the sizes include those of the paper's Table III."""
+
+ITEM_BYTES = 4
+SIZES_KB = (10, 100, 1000, 10000)
+"""Sizes of the paper's Table III, in thousands of bytes."""
+
+
+class Point(NamedTuple):
+    """Compression of one tensor of `nbytes` (as float32) by one codec: median and middle 80 percent of `n` times."""
+
+    kind: Kind
+    hardware: str
+    codec: str
+    nbytes: int
+    median_s: float
+    p10_s: float
+    p90_s: float
+    n: int
+
+
+def points(rows: Sequence[Row]) -> list[Point]:
+    """Return one point a row, by machine, codec and size; RunError for a row that holds no times."""
+    return sorted(map(_point, rows))
+
+
+def published(device: str) -> dict[int, float]:
+    """Return the paper's DGC times in seconds by bytes on "gpu" or "cpu": Table III, claims ssfusion.table3.*."""
+    return {size_kb * 1000: number(f"ssfusion.table3.{device}.{size_kb}kb") * 1e-3 for size_kb in SIZES_KB}
+
+
+def _point(row: Row) -> Point:
+    times = row.samples.get("compress_s", [])
+    if len(times) < 2:
+        raise RunError(f"row {row.run_id} ({row.case.label}) has no times to compress; make it again: {TIMED_BY}")
+    low_s, *_, high_s = quantiles(times, n=10, method="inclusive")
+    nbytes = ITEM_BYTES * int(row.case.model.removeprefix("vector(numel=").removesuffix(")"))
+    return Point(
+        row.origin.kind, row.origin.hardware, row.case.compressor or "", nbytes, metric(row, "compress_s"), low_s,
+        high_s, len(times),
+    )  # fmt: skip
+
 
 # ---- Fig. 4: five sparsifiers, by the size of the tensor -------------------------------------------------------------
 
