@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from experiments.common.evaluation.configured import cluster
-from experiments.common.evaluation.quality_curves import origin
+from experiments.common.evaluation.quality_panels import origin
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, plt, scheme_colour
 from ssfx.core.rows import Row

@@ -8,7 +8,7 @@ import numpy as np
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
-from experiments.common.evaluation.configured import cluster, settings
+from experiments.common.evaluation.configured import bytes_per_element, cluster, orthogonalisations, products, settings
 from experiments.common.evaluation.judging import absent, held, number, says
 from experiments.common.evaluation.low_rank import (
     EACH,
@@ -22,7 +22,6 @@ from experiments.common.evaluation.low_rank import (
     share_below,
     step,
 )
-from experiments.common.evaluation.operators import bytes_per_element, orthogonalisations, products
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import COMPUTED, Tabular

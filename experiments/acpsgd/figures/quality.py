@@ -8,6 +8,7 @@ from experiments.common.claims.verdicts import Outcome, Verdict
 from experiments.common.evaluation.artifacts import Judged, long_figure
 from experiments.common.evaluation.gaps import (
     COST,
+    SCALE,
     Task,
     Wanted,
     gaps,
@@ -19,8 +20,7 @@ from experiments.common.evaluation.gaps import (
     usual,
 )
 from experiments.common.evaluation.judging import number, says
-from experiments.common.evaluation.quality_curves import SCALE, curve
-from experiments.common.evaluation.quality_panels import Panel, Quality
+from experiments.common.evaluation.quality_panels import Panel, Quality, curve
 from experiments.common.figures.auto import AUTO, COLOUR
 from ssfx.core.rows import Row
 

@@ -98,7 +98,9 @@ def _verdict(
 def meets(claim: PaperClaim, cell: Cell) -> bool:
     """True when the cell has what the claim's conditions name."""
     stated = claim.conditions
-    models = {_model(claim, name) for name in stated.get("models", [stated.get("model")]) if name}
+    # Only Fig. 5 has ResNet-152 on CIFAR-100.
+    names = {**NAMES, "ResNet-152": "resnet152_cifar100"} if claim.artifact == "ssfusion.fig5" else NAMES
+    models = {names.get(name, name) for name in stated.get("models", [stated.get("model")]) if name}
     gpus = stated.get("gpus", cell.case.world_size)
     subject = cell.rows.get(METHODS.get(claim.subject, "ssfusion_oi"))
     sparsifier = subject.case.compressor if subject else None
@@ -119,31 +121,20 @@ def meets(claim: PaperClaim, cell: Cell) -> bool:
     )
 
 
-def _model(claim: PaperClaim, name: str) -> str:
-    """Return the model here; only Fig. 5 has ResNet-152 on CIFAR-100."""
-    small = claim.artifact == "ssfusion.fig5" and name == "ResNet-152"
-    return "resnet152_cifar100" if small else NAMES.get(name, name)
-
-
 def _is_growth(claim: PaperClaim) -> bool:
     return claim.artifact == "ssfusion.fig9" and claim.metric == "ratio"
 
 
 def _stated(claim: PaperClaim) -> tuple[float, float]:
     if _is_growth(claim):
-        growth = [_quoted(claim, model, 64) / _quoted(claim, model, 8) for model in ("modelA", "modelB")]
+        printed = {
+            (one.conditions["model"], one.conditions["gpus"]): one.bounds[0]
+            for one in claims_of(claim.artifact)
+            if one.bounds and one.subject == claim.subject and set(one.conditions) == {"model", "gpus"}
+        }
+        growth = [printed[model, 64] / printed[model, 8] for model in ("modelA", "modelB")]
         return 1.0 if claim.id in AT_MOST else min(growth), max(growth)
     return claim.bounds or (1.0, 1.0)
-
-
-def _quoted(growth: PaperClaim, model: str, gpus: int) -> float:
-    """Return the seconds that the paper prints for one model and collective of Fig. 9."""
-    wanted = {"model": model, "gpus": gpus}
-    return next(
-        claim.bounds[0]
-        for claim in claims_of(growth.artifact)
-        if claim.bounds and (claim.subject, claim.conditions) == (growth.subject, wanted)
-    )
 
 
 def _why_not(claim: PaperClaim) -> str:

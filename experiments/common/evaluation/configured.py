@@ -1,4 +1,4 @@
-"""Set-ups that papers state, beside what conf/ has for them: clusters, devices, workloads."""
+"""What ssfx has for set-ups that papers state, in conf/: clusters, devices, workloads; and counted compressors."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
@@ -10,7 +10,8 @@ from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.judging import absent, held
 from ssfx.core.case import ClusterChoice
-from ssfx.core.paths import conf_dir
+from ssfx.core.files import read_json
+from ssfx.core.paths import conf_dir, data_dir
 from ssfx.lab.workloads.schedule import STEP_FACTOR
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
@@ -107,3 +108,29 @@ def settings(artifact: str, here: Mapping[str, float] | None = None, but: Collec
         else:
             found.append(absent(claim.id, claim.not_here or NOWHERE))
     return found
+
+
+# ---- what one call of a compressor does on a device, as counted by benchmarks/count_operators.py ---------------------
+
+
+@cache
+def _counted() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = read_json(data_dir() / "costs" / "counted.json")
+    return found
+
+
+def bytes_per_element(compressor: str) -> float:
+    """Return the bytes that compressing moves for each element of the gradient, matrix products left out."""
+    return float(_counted()[compressor]["device"]["nbytes"])
+
+
+def products(compressor: str) -> int:
+    """Return how many products with the whole gradient matrix compressing takes, without the reconstruction."""
+    on = _counted()[compressor]["device"]
+    return len(on["products"]) - len(on["decode"]["products"])
+
+
+def orthogonalisations(compressor: str) -> int:
+    """Return how many orthonormal bases compressing one matrix takes."""
+    counted = _counted()[compressor]
+    return int(counted["device"]["bases"] / counted["rank"])

@@ -11,13 +11,15 @@ from statistics import NormalDist, fmean, variance
 from typing import Any, Literal
 
 from experiments.common.claims.verdicts import Outcome, Verdict
-from experiments.common.evaluation.quality_curves import NO_ROW, SCALE
 from experiments.common.figures.auto import AUTO
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.calibration import step_law
 from ssfx.lab.calibration.step_law import once
 
+SCALE = "small networks on a CPU, not the paper's"
+NO_ROW = "no long row"
+"""Said of a method that no long run has: a short one is no substitute."""
 LONG = step_law.EXPERIMENT
 """The experiment of long runs."""
 RUNS: Mapping[str, Any] = {"experiment": LONG, "evaluate": True}

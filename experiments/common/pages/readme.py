@@ -16,7 +16,7 @@ from experiments.common.pages.recorded_runs import steps_block as gpu_steps_bloc
 from experiments.common.pages.reproduction import reproduction_page, status_block
 from experiments.common.pages.step_law import step_law_block, time_to_target_block
 from experiments.common.validation.ground_truth import NAMES, load
-from experiments.common.validation.scores import Scores
+from experiments.common.validation.scores import Scores, percent
 from ssfx.advice import advise
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.paths import reference_dir
@@ -144,13 +144,13 @@ def scores_block() -> str:
 
 
 def _scores_line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> str:
-    shares = (scores.mean, scores.median, scores.maximum)
-    percent = [f"{100 * share:.3g} %" for share in shares] + [f"{100 * scores.bias:+.2g} %"]
-    tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
-    null, part = ("-" if one is None else f"{100 * one:.3g} %" for one in (no_effect, beyond.mean if beyond else None))
-    mean, *others = percent
-    orders = str(len(scores.telling)), f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
-    return f"| {' | '.join((name, str(scores.count), mean, null, part, *others, tau, *orders))} |"
+    shares = (scores.mean, no_effect, beyond and beyond.mean, scores.median, scores.maximum)
+    cells = (
+        name, str(scores.count), *(percent(share, ".3g") for share in shares), percent(scores.bias, "+.2g"),
+        "-" if scores.tau is None else f"{scores.tau:.2f}", str(len(scores.telling)),
+        f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

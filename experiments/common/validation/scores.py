@@ -80,6 +80,11 @@ class Scores:
         return tuple(one for one in self.inversions if one.matters)
 
 
+def percent(share: float | None, form: str = ".1f") -> str:
+    """Return a share in percent, "-" for none."""
+    return "-" if share is None else f"{100 * share:{form}} %"
+
+
 def score(pairs: Sequence[Pair]) -> Scores:
     """Return the scores of at least one pair."""
     errors = [abs(pair.error) for pair in pairs]

@@ -8,9 +8,8 @@ import numpy as np
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
-from experiments.common.evaluation.configured import settings
+from experiments.common.evaluation.configured import bytes_per_element, settings
 from experiments.common.evaluation.judging import absent, held, number, says
-from experiments.common.evaluation.operators import bytes_per_element
 from experiments.common.evaluation.selection_example import DENSITY, SPARSIFIERS, WORKERS, run
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt

@@ -10,6 +10,7 @@ from experiments.common.evaluation.configured import experiment, workload
 from experiments.common.evaluation.gaps import (
     COST,
     LONG,
+    SCALE,
     Compared,
     Task,
     judged_order,
@@ -19,8 +20,7 @@ from experiments.common.evaluation.gaps import (
 )
 from experiments.common.evaluation.judging import absent, held, number, says
 from experiments.common.evaluation.micro_steps import MODELS, iteration_s, timed
-from experiments.common.evaluation.quality_curves import SCALE, Curves, curve, origin
-from experiments.common.evaluation.quality_panels import Panel, Quality
+from experiments.common.evaluation.quality_panels import Curves, Panel, Quality, curve, origin, points
 from experiments.common.evaluation.row_steps import values_by_calibration
 from experiments.common.figures.auto import AUTO, COLOUR
 from experiments.common.figures.figure import Figure, say_origin
@@ -65,7 +65,7 @@ def late(rows: Sequence[Row]) -> float | None:
     """Return the density that all ranks sent over the one that was set, mean of the second half; None if unknown."""
     ratios = []
     for row in rows:
-        found = [value for value in curve(row).get("union_density", []) if value is not None]
+        found = recorded(row, "union_density")
         if found and row.case.density:
             ratios.append(fmean(found[len(found) // 2 :]) / row.case.density)
     return fmean(ratios) if ratios else None
@@ -73,17 +73,10 @@ def late(rows: Sequence[Row]) -> float | None:
 
 def scaled(row: Row) -> tuple[list[float], list[float], list[float]]:
     """Return steps, thresholds, and errors times the ratio of their sums; empty without both."""
-    own = curve(row)
-    points = [
-        (step, threshold, error)
-        for step, threshold, error in zip(
-            own.get("step", []), own.get("threshold", []), own.get("error_norm", []), strict=False
-        )
-        if step is not None and threshold is not None and error is not None
-    ]
-    if not points:
+    found = points(row, "step", "threshold", "error_norm")
+    if not found:
         return [], [], []
-    steps, thresholds, errors = (list(column) for column in zip(*points, strict=True))
+    steps, thresholds, errors = (list(column) for column in zip(*found, strict=True))
     ratio = sum(thresholds) / sum(errors) if sum(errors) else 0.0
     return steps, thresholds, [ratio * error for error in errors]
 
@@ -100,11 +93,11 @@ def follows(row: Row) -> float:
 def steps_to_common(methods: Mapping[str, Sequence[Row]]) -> dict[str, list[float]]:
     """Return, by method and run, the steps until the highest accuracy that every one of the runs reached."""
     best = {name: [_best_so_far(row) for row in own] for name, own in methods.items()}
-    tops = [points[-1][1] for own in best.values() for points in own if points]
-    if not tops or not all(points for own in best.values() for points in own):
+    runs = [run for own in best.values() for run in own]
+    if not runs or not all(runs):
         return {}
-    level = min(tops)
-    return {name: [next(step for step, top in points if top >= level) for points in own] for name, own in best.items()}
+    level = min(run[-1][1] for run in runs)
+    return {name: [next(step for step, top in run if top >= level) for run in own] for name, own in best.items()}
 
 
 def judged_times(claim: str, pairs: Sequence[tuple[Sequence[float], Sequence[float]]], calibration: str) -> Verdict:
@@ -123,10 +116,8 @@ def judged_times(claim: str, pairs: Sequence[tuple[Sequence[float], Sequence[flo
 
 def _best_so_far(row: Row) -> list[tuple[float, float]]:
     found: list[tuple[float, float]] = []
-    own = curve(row)
-    for step, value in zip(own.get("step", ()), own.get("top1", ()), strict=False):
-        if step is not None and value is not None:
-            found.append((step, max(value, found[-1][1] if found else value)))
+    for step, value in points(row, "step", "top1"):
+        found.append((step, max(value, found[-1][1] if found else value)))
     return found
 
 
@@ -136,7 +127,7 @@ WITH_TIMES = {"experiment": (LONG, "micro_clusters").__contains__}
 
 def recorded(row: Row, column: str) -> list[float]:
     """Return the values of a column of a row's curve."""
-    return [value for value in curve(row).get(column, []) if value is not None]
+    return [value for (value,) in points(row, column)]
 
 
 def _tasks(rows: list[Row], label: Callable[[Row], str]) -> list[Task]:

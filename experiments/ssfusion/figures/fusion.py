@@ -8,8 +8,8 @@ from typing import Any
 
 from experiments.common.claims.ledger import PaperClaim, claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
-from experiments.common.evaluation.gaps import LONG
-from experiments.common.evaluation.quality_curves import NO_ROW, where
+from experiments.common.evaluation.gaps import LONG, NO_ROW
+from experiments.common.evaluation.quality_panels import where
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
 from experiments.common.figures.tables import draw_table
