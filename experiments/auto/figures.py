@@ -74,13 +74,10 @@ def _choice_panel(axis: Axes, title: str, found: list[NetworkPoint]) -> None:
     at = [one.gbps for one in found]
     stacks = [[100 * one.shares[name] for one in found] for name in METHODS]
     axis.stackplot(at, stacks, colors=list(METHODS.values()), linewidth=0)
-    axis.set_xscale("log")
-    axis.set_xlim(at[0], at[-1])
+    axis.set(xscale="log", xlim=(at[0], at[-1]))
     axis.set_xticks([1, 10, 100, 400], ["1", "10", "100", "400"])
     axis.minorticks_off()
-    axis.set_ylim(0, 100)
-    axis.set_xlabel("bandwidth between nodes (Gbit/s)")
-    axis.set_ylabel("gradient elements (%)")
+    axis.set(ylim=(0, 100), xlabel="bandwidth between nodes (Gbit/s)", ylabel="gradient elements (%)")
     axis.set_title(title, loc="left", fontweight="bold")
     speed = axis.twinx()
     speed.plot(at, [one.over_dense16 for one in found], color=scheme_colour("auto"), marker="o", markersize=3)

@@ -77,8 +77,7 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
             x, y, f"{said}\n{line['wins']}/{line['models']}", ha="center", va="center", fontsize=5.6, linespacing=1.0,
             color="white" if dark else "black", bbox=behind,
         )  # fmt: skip
-    axis.set_xlim(-0.5, len(rates) - 0.5)
-    axis.set_ylim(-0.5, len(gpus) - 0.5)
+    axis.set(xlim=(-0.5, len(rates) - 0.5), ylim=(-0.5, len(gpus) - 0.5))
     axis.set_xticks(range(len(rates)), [f"{rate:.3g}" for rate in rates])
     axis.set_yticks(range(len(gpus)), gpus if network == TCP else [""] * len(gpus))
     axis.set_title(f"{network.removeprefix('GPUs over ')} between nodes")

@@ -115,8 +115,7 @@ def _alg2(figure: Figure, rows: list[Row]) -> Picture:
     canvas, axis = plt.subplots(figsize=(1.2 * COLUMN_IN, 2.3), layout="constrained")
     for (name, own), colour in zip(curves.items(), ("#0072b2", "#d55e00"), strict=True):
         axis.plot(range(1, STEPS + 1), own, color=colour, label=name)
-    axis.set_xlabel("step")
-    axis.set_ylabel("distance from the gradient")
+    axis.set(xlabel="step", ylabel="distance from the gradient")
     axis.set_ylim(bottom=0)
     title = f"rank {SMALL_RANK} of a {SMALL_SHAPE[0]} x {SMALL_SHAPE[1]} matrix, {WORKERS} workers"
     axis.set_title(title, loc="left", fontweight="bold")
@@ -138,28 +137,23 @@ ALG2 = Figure(
 
 # ---- Figs. 1, 4 and 5 ------------------------------------------------------------------------------------------------
 
-ONE_BY_ONE = Timelines(
-    lambda: {
+FIG1 = Figure(
+    "acpsgd.fig1", "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed",
+    Timelines(lambda: {
         "(a) no overlap": step(EACH, overlap=False),
         "(b) WFBP": step(EACH),
         "(c) compressed communication": step(EACH, "acpsgd(rank=4)"),
-    }
-)
-FIG1 = Figure(
-    "acpsgd.fig1", "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed", ONE_BY_ONE, Judged(),
-    said=ONE_BY_ONE.finding,
+    }),
+    Judged(),
 )  # fmt: skip
-
-IN_TURNS = Timelines(
-    lambda: {
+FIG4 = Figure(
+    "acpsgd.fig4", "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it",
+    Timelines(lambda: {
         "(a) Power-SGD": step(TOGETHER, "powersgd(rank=4)", overlap=False),
         "(b) Power-SGD with WFBP": step(EACH, "powersgd(rank=4)"),
         "(c) ACP-SGD with WFBP": step(EACH, "acpsgd(rank=4)"),
-    }
-)
-FIG4 = Figure(
-    "acpsgd.fig4", "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it", IN_TURNS,
-    Judged(reason="asks for compression beside backward on one GPU; none was timed so"), said=IN_TURNS.finding,
+    }),
+    Judged(reason="asks for compression beside backward on one GPU; none was timed so"),
 )  # fmt: skip
 
 PANELS = {"ResNet-50": ("acpsgd.iv.cdf.resnet50", 1e4), "BERT-Base": ("acpsgd.iv.cdf.bertbase", 1e5)}

@@ -63,8 +63,7 @@ class Curves:
         if self.set_to is not None:
             keys["set"] = axis.axhline(self.set_to, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
         axis.set_title(self.title(own), loc="left", fontweight="bold")
-        axis.set_xlabel("optimizer steps")
-        axis.set_ylabel(self.ylabel)
+        axis.set(xlabel="optimizer steps", ylabel=self.ylabel)
         axis.grid()
         figure.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=3, columnspacing=1.2)
         drawn = [row for label in found for row in own[label]]
@@ -291,6 +290,5 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
     for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):
         tick.set_color("black" if method in panel.task.methods else "#777777") if panel.task else None
     mark_names(axis)
-    axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_xlabel(f"final quality over {words(panel.against)} (%)")
+    axis.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"final quality over {words(panel.against)} (%)")
     axis.grid(axis="x")

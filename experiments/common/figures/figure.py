@@ -22,9 +22,9 @@ class Figure:
     `judging(figure, rows)` gives verdicts on claims. `needs` maps fields of a Case to the value they must have, or to a
     test of it; without, the figure is computed and takes no rows. `command` makes such rows. `about` names artifacts or
     claims of the ledger, by default the artifact of its own name. `said(rows)` is one line of plain text that says what
-    the rows show, by default how many verdicts came out how. `lacks(rows)` says which runs it would also draw, how long
-    they take and the command, a line each. `notes` are sentences for pages that show the figure: what its marks mean,
-    what the paper leaves open.
+    the rows show, by default the `finding` of its drawing, else how many verdicts came out how. `lacks(rows)` says
+    which runs it would also draw, how long they take and the command, a line each. `notes` are sentences for pages that
+    show the figure: what its marks mean, what the paper leaves open.
     """
 
     name: str
@@ -65,7 +65,8 @@ class Figure:
 
     def finding(self, rows: list[Row]) -> str:
         """Return what the rows show, in one line."""
-        return self.said(rows) if self.said else counted(self.judge(rows))
+        said = self.said or getattr(self.drawing, "finding", None)
+        return str(said(rows)) if said else counted(self.judge(rows))
 
     def missing(self, rows: list[Row]) -> str:
         """Return what it lacks, a line each; "" where that is nothing."""

@@ -117,6 +117,26 @@ class Gains:
             for scheme, row in cell.rows.items()
         ]
 
+    def finding(self, rows: Sequence[Row]) -> str:
+        """Return, by calibration, the range of SSFusion's gains over all rivals and settings."""
+        parts = []
+        settings = cells(rows)
+        for calibration in sorted({cell.calibration for cell in settings}):
+            gains = [
+                value
+                for cell in settings
+                if cell.calibration == calibration
+                for rival in RIVALS
+                if rival in cell.rows and SUBJECT in cell.rows and (value := gain(cell, rival)) is not None
+            ]
+            if gains:
+                slower = sum(value < 0 for value in gains)
+                said = f"{100 * min(gains):+.0f} to {100 * max(gains):+.0f} %, slower in {slower} of {len(gains)}"
+                parts.append(f"{calibration}: {said}")
+        return (
+            f"simulated gain of SSFusion over its rivals, {'; '.join(parts)}" if parts else "no rival beside SSFusion"
+        )
+
     def _draw_panel(self, axis: Axes, artifact: str, part: Sequence[Cell], auto: bool) -> None:
         if self.lines == "rivals":
             names = [scheme_name(rival) for rival in RIVALS]
@@ -206,22 +226,3 @@ def _point(
         axis.annotate(
             f"{100 * value:+.0f} %", (x, y), (-3, 0), textcoords="offset points", ha="right", va="center", fontsize=5.5
         )
-
-
-def finding(rows: Sequence[Row]) -> str:
-    """Return, by calibration, the range of SSFusion's gains over all rivals and settings."""
-    parts = []
-    settings = cells(rows)
-    for calibration in sorted({cell.calibration for cell in settings}):
-        gains = [
-            value
-            for cell in settings
-            if cell.calibration == calibration
-            for rival in RIVALS
-            if rival in cell.rows and SUBJECT in cell.rows and (value := gain(cell, rival)) is not None
-        ]
-        if gains:
-            slower = sum(value < 0 for value in gains)
-            said = f"{100 * min(gains):+.0f} to {100 * max(gains):+.0f} %, slower in {slower} of {len(gains)}"
-            parts.append(f"{calibration}: {said}")
-    return f"simulated gain of SSFusion over its rivals, {'; '.join(parts)}" if parts else "no rival beside SSFusion"

@@ -104,6 +104,26 @@ class Groups:
             )
         return table
 
+    def finding(self, rows: Sequence[Row]) -> str:
+        """Return, by calibration, what the best scheme and SSFusion gain over dense DDP in the settings of the figure.
+
+        scheme=auto, which is not of the paper, is never the best and is named apart.
+        """
+        parts = []
+        settings = cells(rows)
+        for calibration in sorted({cell.calibration for cell in settings}):
+            part = [cell for cell in settings if cell.calibration == calibration]
+            best = sorted(max(gains) for cell in part if (gains := _gains(cell)))
+            with_auto = ((cell, label) for cell in part if (label := auto_of(cell)) is not None)
+            auto = sorted(gain for cell, label in with_auto if (gain := against_dense(cell, label)) is not None)
+            if best:
+                said = "best " + " to ".join(f"{gain:.2f}x ({label})" for gain, label in (best[0], best[-1]))
+                full = [gain for cell in part for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
+                said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
+                said += f" (scheme=auto, not of the paper: {auto[0]:.2f}x to {auto[-1]:.2f}x)" if auto else ""
+                parts.append(f"{calibration}: {said}")
+        return f"simulated throughput over dense DDP, {'; '.join(parts)}" if parts else "no scheme beside dense DDP"
+
     def _draw_panel(self, axis: Axes, title: str, part: Sequence[Cell], schemes: Sequence[str]) -> None:
         width = 0.84 / len(schemes)
         for x, cell in enumerate(part):
@@ -155,27 +175,6 @@ class Groups:
 def judge_cells(figure: Figure, rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdicts of the simulated rows on the claims about the figure."""
     return judged(figure.name, rows, figure.command)
-
-
-def finding(rows: Sequence[Row]) -> str:
-    """Return, by calibration, what the best scheme and SSFusion gain over dense DDP in the settings of the figure.
-
-    scheme=auto, which is not of the paper, is never the best and is named apart.
-    """
-    parts = []
-    settings = cells(rows)
-    for calibration in sorted({cell.calibration for cell in settings}):
-        part = [cell for cell in settings if cell.calibration == calibration]
-        best = sorted(max(gains) for cell in part if (gains := _gains(cell)))
-        with_auto = ((cell, label) for cell in part if (label := auto_of(cell)) is not None)
-        auto = sorted(gain for cell, label in with_auto if (gain := against_dense(cell, label)) is not None)
-        if best:
-            said = "best " + " to ".join(f"{gain:.2f}x ({label})" for gain, label in (best[0], best[-1]))
-            full = [gain for cell in part for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
-            said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
-            said += f" (scheme=auto, not of the paper: {auto[0]:.2f}x to {auto[-1]:.2f}x)" if auto else ""
-            parts.append(f"{calibration}: {said}")
-    return f"simulated throughput over dense DDP, {'; '.join(parts)}" if parts else "no scheme beside dense DDP"
 
 
 def _gains(cell: Cell) -> list[tuple[float, str]]:

@@ -83,9 +83,7 @@ def draw_fits(found: Sequence[Fit], title: str, formula: str, origin: str) -> Pi
 def _draw(fit: Fit, axis: Axes, formula: str) -> None:
     axis.plot(fit.sizes, [1e3 * s for s in fit.predicted], color="#0072b2", linewidth=1.2, label=formula)
     axis.plot(fit.sizes, [1e3 * s for s in fit.seconds], "o", color="#d55e00", markersize=4, label="measured")
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xlabel("message of one rank (bytes)")
+    axis.set(xscale="log", yscale="log", xlabel="message of one rank (bytes)")
     speed = fit.link.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
     axis.set_title(f"{speed}: median error {100 * fit.error:.0f} %", loc="left")
     axis.grid()

@@ -71,8 +71,7 @@ def draw_table(
     height_in = 0.32 + sum(heights) + 0.1 + LINE_IN * len(below)
     figure = plt.figure(figsize=(width_in, height_in))
     axis = figure.add_axes((0, 0, 1, 1))
-    axis.set_xlim(0, width_in)
-    axis.set_ylim(height_in, 0)
+    axis.set(xlim=(0, width_in), ylim=(height_in, 0))
     axis.set_axis_off()
     axis.text(2 * GAP_IN, 0.1, title, fontweight="bold", fontsize=8, va="top")
     top = 0.32

@@ -108,10 +108,10 @@ ALG2 = Figure(
 
 # ---- Figs. 1, 3 and 6 ------------------------------------------------------------------------------------------------
 
-OVERLAP = Timelines(lambda: {"without WFBP": step(EACH, overlap=False), "with WFBP": step(EACH)})
 FIG1 = Figure(
-    "mergecomp.fig1", "Fig. 1: distributed training without and with WFBP", OVERLAP, Judged(), said=OVERLAP.finding
-)
+    "mergecomp.fig1", "Fig. 1: distributed training without and with WFBP",
+    Timelines(lambda: {"without WFBP": step(EACH, overlap=False), "with WFBP": step(EACH)}), Judged(),
+)  # fmt: skip
 
 NETWORKS = {"ResNet50": "resnet50", "ResNet101": "resnet101"}
 
@@ -139,9 +139,7 @@ def _fig3(figure: Figure, rows: list[Row]) -> Picture:
     ends = [number("mergecomp.fig3.lo"), number("mergecomp.fig3.hi")]
     left.plot(ends, [bound, bound], **PAPER, label="paper: most take more (V100)")
     left.set_xscale("log", base=2)
-    left.set_yscale("log")
-    left.set_xlabel("elements")
-    left.set_ylabel("encode (ms)")
+    left.set(yscale="log", xlabel="elements", ylabel="encode (ms)")
     left.set_title("one CPU thread", loc="left", fontweight="bold")
     for (name, model), colour in zip(NETWORKS.items(), ("#0072b2", "#d55e00"), strict=True):
         sizes = sorted(spec.numel for spec in model_work(model).tensors)
@@ -149,8 +147,7 @@ def _fig3(figure: Figure, rows: list[Row]) -> Picture:
         right.step(sizes, shares, where="post", color=colour, label=f"{name}, {len(sizes)} tensors")
         table.append({"panel": "sizes", "method": name, "tensors": len(sizes)})
     right.set_xscale("log", base=2)
-    right.set_xlabel("elements in a tensor")
-    right.set_ylabel("tensors with fewer (%)")
+    right.set(xlabel="elements in a tensor", ylabel="tensors with fewer (%)")
     right.set_title("(c) tensor sizes", loc="left", fontweight="bold")
     for axis in (left, right):
         axis.grid()

@@ -361,8 +361,7 @@ def _fig8(figure: Figure, rows: list[Row]) -> Picture | None:
             {"seed": row.case.seed, "step": step, "threshold": a, "scaled_error": b}
             for step, a, b in zip(steps, threshold, error, strict=True)
         ]
-    axis.set_xlabel("step")
-    axis.set_ylabel("threshold")
+    axis.set(xlabel="step", ylabel="threshold")
     axis.set_title(rows[0].case.model, loc="left", fontweight="bold")
     axis.legend()
     axis.grid()

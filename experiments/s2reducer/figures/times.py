@@ -169,8 +169,7 @@ def _collectives(figure: Figure, rows: list[Row]) -> Picture:
         points = [1e3 * seconds(name, mb) for mb in SIZES_MB]
         left.plot(SIZES_MB, points, color=colour, marker="o", markersize=2.5, label=label)
         table += [{"collective": label, "megabytes": mb, "ms": ms} for mb, ms in zip(SIZES_MB, points, strict=True)]
-    left.set_yscale("log")
-    left.set_ylabel("time (ms)")
+    left.set(yscale="log", ylabel="time (ms)")
     left.legend()
     right.plot(SIZES_MB, [ratio(mb) for mb in SIZES_MB], color="#333333", marker="o", markersize=2.5)
     at = number("s2reducer.appB1.size")

@@ -222,8 +222,7 @@ def _draw_parts(axis: Axes, cell: Cell, place_for_auto: bool) -> None:
     elif place_for_auto:
         say_absent(axis, len(schemes))
     axis.set_yticks(range(len(names)), names)
-    axis.set_ylim(len(names) - 0.4, -0.5)
-    axis.set_xlabel("time of an iteration (ms)")
+    axis.set(ylim=(len(names) - 0.4, -0.5), xlabel="time of an iteration (ms)")
     axis.grid(axis="x")
     mark_names(axis)
 
@@ -256,8 +255,7 @@ def _draw_savings(axis: Axes, cell: Cell) -> None:
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_xlim(*LIMITS)
     axis.set_yticks(range(len(RIVALS)), [scheme_name(rival) for rival in RIVALS])
-    axis.set_ylim(len(RIVALS) - 0.5, -0.5)
-    axis.set_xlabel("communication that SSFusion saves (%)")
+    axis.set(ylim=(len(RIVALS) - 0.5, -0.5), xlabel="communication that SSFusion saves (%)")
     axis.grid(axis="x")
 
 
@@ -341,8 +339,7 @@ def _condition_panel(axis: Axes, model: str, table: list[dict[str, Any]]) -> Non
         if auto is not None:
             behind: dict[str, Any] = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1.2}
             axis.text(x, y - 0.29, f"{100 * auto:+.0f} %", color=COLOUR, bbox=behind, **look)
-    axis.set_xlim(-0.5, len(rates) - 0.5)
-    axis.set_ylim(-0.5, len(calls) - 0.5)
+    axis.set(xlim=(-0.5, len(rates) - 0.5), ylim=(-0.5, len(calls) - 0.5))
     axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
     axis.set_yticks(range(len(calls)), [f"{call:g}" for call in calls])
     axis.set_title(model)

@@ -55,37 +55,31 @@ def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     ]  # fmt: skip
 
 
-THREE_WAYS = Timelines(_fig1_steps)
-SELECTED = Timelines(
-    lambda: {
-        "(a) Per-tensor sparsification": EXAMPLE.step(per_tensor()),
-        "(b) Selective sparsification (SSFusion)": EXAMPLE.step(planned("naive")),
-    }
-)
-OFFLOADED = Timelines(
-    lambda: {
-        "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor(host=True)),
-        "(b) Selective offloading (SSFusion-O)": EXAMPLE.step(planned("o")),
-    }
-)
-INTERLEAVED = Timelines(
-    lambda: {
-        "(a) All-Gather": EXAMPLE.step(planned("naive")),
-        "(b) Interleaved All-Reduce and All-Gather (SSFusion-I)": EXAMPLE.step(planned("i")),
-    }
-)
 FIG1 = Figure(
-    "ssfusion.fig1", "Fig. 1: three ways to exchange the gradients of four tensors", THREE_WAYS, _fig1_verdicts,
-    said=THREE_WAYS.finding,
+    "ssfusion.fig1", "Fig. 1: three ways to exchange the gradients of four tensors", Timelines(_fig1_steps),
+    _fig1_verdicts,
 )  # fmt: skip
 FIG7 = Figure(
-    "ssfusion.fig7", "Fig. 7: per-tensor and selective sparsification of seven tensors in two buffers", SELECTED,
-    _fig7_verdicts, said=SELECTED.finding,
+    "ssfusion.fig7", "Fig. 7: per-tensor and selective sparsification of seven tensors in two buffers",
+    Timelines(lambda: {
+        "(a) Per-tensor sparsification": EXAMPLE.step(per_tensor()),
+        "(b) Selective sparsification (SSFusion)": EXAMPLE.step(planned("naive")),
+    }),
+    _fig7_verdicts,
 )  # fmt: skip
-FIG8 = Figure("ssfusion.fig8", "Fig. 8: two ways to move sparsification to the host", OFFLOADED, said=OFFLOADED.finding)
+FIG8 = Figure(
+    "ssfusion.fig8", "Fig. 8: two ways to move sparsification to the host",
+    Timelines(lambda: {
+        "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor(host=True)),
+        "(b) Selective offloading (SSFusion-O)": EXAMPLE.step(planned("o")),
+    }),
+)  # fmt: skip
 FIG10 = Figure(
-    "ssfusion.fig10", "Fig. 10: All-Gather alone, and interleaved All-Reduce and All-Gather", INTERLEAVED,
-    said=INTERLEAVED.finding,
+    "ssfusion.fig10", "Fig. 10: All-Gather alone, and interleaved All-Reduce and All-Gather",
+    Timelines(lambda: {
+        "(a) All-Gather": EXAMPLE.step(planned("naive")),
+        "(b) Interleaved All-Reduce and All-Gather (SSFusion-I)": EXAMPLE.step(planned("i")),
+    }),
 )  # fmt: skip
 
 
@@ -199,8 +193,7 @@ def _fig6(figure: Figure, rows: list[Row]) -> Picture:
     canvas = plt.figure(figsize=(2 * COLUMN_IN, 2.5))
     axis = canvas.add_axes((0, 0, 1, 1))
     axis.set_axis_off()
-    axis.set_xlim(0, 3)
-    axis.set_ylim(2.5, 0)
+    axis.set(xlim=(0, 3), ylim=(2.5, 0))
     axis.text(0.03, 0.12, figure.title, fontweight="bold", fontsize=8, va="center")
     for number, part in enumerate(PARTS):
         _part(axis, number, part)

@@ -180,12 +180,10 @@ def _machine(machine: list[Point], axis: Axes) -> None:
             label=f"DGC on {device.upper()}, paper",
         )  # fmt: skip
     axis.set_title(f"{machine[0].kind} on {machine[0].hardware}", loc="left", fontsize=6.5)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+    axis.set(xscale="log", yscale="log")
     ticks = {1: "1 KB", 10: "10 KB", 100: "100 KB", 1e3: "1 MB", 1e4: "10 MB", 1e5: "100 MB"}
     axis.set_xticks(list(ticks), list(ticks.values()))
-    axis.set_xlabel("size of the tensor in float32")
-    axis.set_ylabel("time (ms)")
+    axis.set(xlabel="size of the tensor in float32", ylabel="time (ms)")
     axis.grid()
 
 

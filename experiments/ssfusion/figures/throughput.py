@@ -5,7 +5,6 @@ from typing import Any
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.simulated import judged
 from experiments.common.claims.verdicts import Verdict, compared
-from experiments.common.figures import gains, grouped_bars
 from experiments.common.figures.auto import AT_DENSITY, AUTO, BY_QUALITY, NO_PRINTED_TIMES, SAME_COMPRESSOR, budget_said
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.gains import Gains
@@ -36,7 +35,7 @@ FIG5 = Figure(
         "model", _alone, panel=lambda cell: f"{cell.case.world_size} V100S", metric="iteration_s",
         label="time per iteration (s)", schemes=("ddp", "per_tensor", "fused_all", "ssfusion_naive"), paper=_printed,
     ),
-    judge_cells, needs=simulated("selective"), said=grouped_bars.finding,
+    judge_cells, needs=simulated("selective"),
     notes=(
         "Per-tensor: scheme=per_tensor; multi-tensor: fused_all; selective: ssfusion_naive, leaving small tensors "
         "dense.",
@@ -58,7 +57,7 @@ def _fig11_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 FIG11 = Figure(
     "ssfusion.fig11", "Fig. 11: throughput of SSFusion over that of each rival, 200 Gbit/s between nodes",
     Gains("resnet152 vit_large bert_large gpt2_large", "rivals"), _fig11_verdicts,
-    needs=simulated("throughput"), said=gains.finding,
+    needs=simulated("throughput"),
     command="ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published",
     notes=(
         "Dots: the throughput of SSFusion over that of the rival, less one; filled with every method at its best, open "
@@ -82,7 +81,7 @@ def _sparsifier(cell: Cell) -> tuple[float, str]:
 FIG14 = Figure(
     "ssfusion.fig14", "Fig. 14: throughput of SSFusion over that of each rival, by sparsifier, 64 GPUs",
     Gains("resnet152 bert_large", "settings", _sparsifier, "sparsifier"), judge_cells,
-    needs=simulated("compressors"), said=gains.finding,
+    needs=simulated("compressors"),
     notes=(
         "Grey: the range that the paper prints for this model and sparsifier over its six rivals. It contradicts the "
         "range of Experiment 1 for the same setting (SSF-02).",
@@ -93,7 +92,7 @@ FIG14 = Figure(
 FIG15 = Figure(
     "ssfusion.fig15", "Fig. 15: throughput of SSFusion over that of each rival, by density, 64 GPUs",
     Gains("", "settings", lambda cell: (-cell.density, f"density {cell.density:g}"), "density asked for"), judge_cells,
-    needs=simulated("density"), said=gains.finding,
+    needs=simulated("density"),
     notes=(
         "Grey: the range that the paper prints for this density over its six rivals. That of density 0.01 is also "
         "printed for 100 Gbit/s in Experiment 6 (SSF-03).",
@@ -121,7 +120,6 @@ def _device(cell: Cell) -> tuple[float, str]:
 FIG16 = Figure(
     "ssfusion.fig16", "Fig. 16: throughput by bandwidth between nodes, ResNet-152 on 64 GPUs",
     Groups("line rate of a node (Gbit/s)", _rate), judge_cells, needs=simulated("bandwidth"),
-    said=grouped_bars.finding,
     notes=(
         "The paper does not name the model of this experiment; ResNet-152 is that of Experiment 5, whose range at "
         "density 0.01 is the one that it prints for 100 Gbit/s here (SSF-03).",
@@ -131,7 +129,7 @@ FIG16 = Figure(
 )  # fmt: skip
 FIG17 = Figure(
     "ssfusion.fig17", "Fig. 17: throughput of two large models on 64 GPUs of 40 and 80 GB", Groups("device", _device),
-    judge_cells, needs=simulated("large_models"), said=grouped_bars.finding,
+    judge_cells, needs=simulated("large_models"),
     notes=(
         "Memory by footprint: float32 weights, gradients, AdamW state, residual, activations with fused attention. The "
         "paper prints no batch size: one sample, as its 38.2 GB for GPT2-XL leave room for no more.",
