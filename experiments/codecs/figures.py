@@ -23,11 +23,9 @@ def _achieved(figure: Figure, rows: list[Row]) -> Picture | None:
     shown = [_by_codec(panel) for panel in panels(rows)]
     if not shown:
         return None
-    tables = [lines(panel) for panel in shown]
     machines = sorted({f"{panel.kind} on {panel.hardware}" for panel in shown})
     text = [f"{'; '.join(machines)}. Box: quartiles; whiskers: 5th to 95th percentile; right: pairs that sent nothing."]
-    canvas = drawn_panels(shown, tables, _draw_panel, text, "elements sent / elements asked for")
-    return canvas, [line for table in tables for line in table]
+    return drawn_panels(shown, lines, _draw_panel, text, "elements sent / elements asked for")
 
 
 def _achieved_finding(rows: list[Row]) -> str:

@@ -163,36 +163,13 @@ def _range(claim: PaperClaim, low: float, high: float) -> str:
 
 
 def explained(claim: PaperClaim, cells: Sequence[Cell]) -> str:
-    """Return why the cells give what they give for a claim; "" where no sentence is known for its kind."""
-    if claim.metric == "throughput_speedup" and claim.bounds is not None:
-        return _bound(claim, cells, claim.bounds[0])
-    return ""
+    """Return how much a step without any exchange would gain over the other schemes, beside what the paper states.
 
-
-def too_close(claim: PaperClaim, cells: Sequence[Cell]) -> str:
-    """Return by how much an order holds where that is less than the error of the simulator; else "".
-
-    The error is the mean of validation's comparisons for times of this kind, as `ssfx advise` takes it.
+    "" for claims that are no gains.
     """
-    found = map(LEADS[claim.id], cells) if claim.id in LEADS else ()
-    gaps = [lead for leads in found for lead in leads or () if 0 < lead < inf]
-    trust = trust_in(cells[0].calibration) if cells else None  # type: ignore[arg-type]
-    if not gaps or trust is None:
+    if claim.metric != "throughput_speedup" or claim.bounds is None:
         return ""
-    # Two times are in an order where they differ by more than both errors together: see ssfx.advice.ranking.
-    near = [gap for gap in gaps if gap < (1 + trust.mean) / (1 - trust.mean) - 1]
-    if not near:
-        return ""
-    least, most = (f"{100 * end:.1f}" for end in (min(near), max(near)))
-    by = f"{least} %" if least == most else f"{least} to {most} %"
-    return (
-        f"{len(near)} of {len(gaps)} pairs in this order differ by {by} only, less than simulated times are off "
-        f"({trust.mean:.0%} on average), so that they are too close to call"
-    )
-
-
-def _bound(claim: PaperClaim, cells: Sequence[Cell], stated: float) -> str:
-    """Return how much a step without any exchange would gain over the other schemes, beside what the paper states."""
+    stated = claim.bounds[0]
     most = [
         (cell.value(other, "iteration_s") / alone_s - 1, other)
         for cell, _, other in pairs(claim, cells)
@@ -216,4 +193,26 @@ def _bound(claim: PaperClaim, cells: Sequence[Cell], stated: float) -> str:
     return (
         f"{hidden}a step that exchanges and selects nothing would gain {stated:.0%} or more in {reach} of {len(most)} "
         f"comparisons, at most {bound:.0%} (over {other})"
+    )
+
+
+def too_close(claim: PaperClaim, cells: Sequence[Cell]) -> str:
+    """Return by how much an order holds where that is less than the error of the simulator; else "".
+
+    The error is the mean of validation's comparisons for times of this kind, as `ssfx advise` takes it.
+    """
+    found = map(LEADS[claim.id], cells) if claim.id in LEADS else ()
+    gaps = [lead for leads in found for lead in leads or () if 0 < lead < inf]
+    trust = trust_in(cells[0].calibration) if cells else None  # type: ignore[arg-type]
+    if not gaps or trust is None:
+        return ""
+    # Two times are in an order where they differ by more than both errors together: see ssfx.advice.ranking.
+    near = [gap for gap in gaps if gap < (1 + trust.mean) / (1 - trust.mean) - 1]
+    if not near:
+        return ""
+    least, most = (f"{100 * end:.1f}" for end in (min(near), max(near)))
+    by = f"{least} %" if least == most else f"{least} to {most} %"
+    return (
+        f"{len(near)} of {len(gaps)} pairs in this order differ by {by} only, less than simulated times are off "
+        f"({trust.mean:.0%} on average), so that they are too close to call"
     )

@@ -10,7 +10,7 @@ from experiments.common.claims.ledger import PaperClaim
 from ssfx.lab.results.comparisons import Cell
 
 BASELINES = ("hipress", "oktopk", "spardl", "espresso", "omgs", "cupcake")
-"""The schemes that SSFusion is compared with in its experiments; dense training is not among them."""
+"""The schemes that SSFusion is compared with, in the paper's order; dense training is not among them."""
 
 METHODS = {
     **SCHEMES,

@@ -1,13 +1,13 @@
 """Artifacts of four papers: the verdicts on all claims of one, as a table too; figures of long runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.gaps import COMMAND, RUNS
-from experiments.common.evaluation.judging import ON_ONE_CORE, complete, not_comparable, paper_value
+from experiments.common.evaluation.judging import ON_ONE_CORE, complete, paper_value
 from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import Picture
@@ -38,7 +38,10 @@ class Judged:
         """Return the verdicts, in the ledger's order."""
         predicted = judge_predictions(rows, about(figure.name, self.predictions()))
         found = [*self.found(rows), *predicted, *judge_orders(rows, dict(self.orders))]
-        found = not_comparable(found, self.not_comparable)
+        why = self.not_comparable
+        found = [
+            replace(one, outcome="not comparable", reason=why[one.claim]) if one.claim in why else one for one in found
+        ]
         return complete(figure.name, found, figure.command, reason=self.reason, cost=self.cost)
 
 

@@ -27,32 +27,10 @@ def cluster(name: str) -> Cluster:
     return cluster_on(ClusterChoice(name), None, "auto")
 
 
-def memory_gb(cluster_name: str) -> float:
-    """Return the memory of one device there, in GB."""
-    return float(device(cluster(cluster_name).device).memory_gib)
-
-
 @cache
-def workload(name: str) -> Mapping[str, Any]:
-    """Return what conf/workload/<name>.yaml says."""
-    found: Mapping[str, Any] = yaml.safe_load((conf_dir() / "workload" / f"{name}.yaml").read_text())
-    return found
-
-
-def epochs(name: str) -> float:
-    """Return how many epochs conf/workload/<name>.yaml trains."""
-    return float(workload(name)["workload"]["epochs"])
-
-
-def decays(name: str) -> list[float]:
-    """Return the epochs after which the learning rate falls there."""
-    return [round(at * epochs(name), 3) for at in workload(name)["milestones"]]
-
-
-@cache
-def experiment(name: str) -> Mapping[str, Any]:
-    """Return what conf/experiment/<name>.yaml says."""
-    found: Mapping[str, Any] = yaml.safe_load((conf_dir() / "experiment" / f"{name}.yaml").read_text())
+def conf(kind: str, name: str) -> Mapping[str, Any]:
+    """Return what conf/<kind>/<name>.yaml says."""
+    found: Mapping[str, Any] = yaml.safe_load((conf_dir() / kind / f"{name}.yaml").read_text())
     return found
 
 
@@ -65,15 +43,14 @@ def taken(here: str) -> float:
     kind, name, key = here.split()
     found: Any
     if kind == "cluster":
+        found = cluster(name)
         if key == "memory_gb":
-            return memory_gb(name)
-        found, key = cluster(name), "world_size" if key == "GPUs" else key
-    elif kind == "workload":
-        if key in WORKED_OUT:
-            return WORKED_OUT[key](name)
-        found = workload(name)
+            found = device(found.device)
+        key = {"memory_gb": "memory_gib", "GPUs": "world_size"}.get(key, key)
+    elif kind == "workload" and key in WORKED_OUT:
+        return WORKED_OUT[key](conf(kind, name))
     else:
-        found = experiment(name) if kind == "experiment" else schemes[name].options({})
+        found = schemes[name].options({}) if kind == "scheme" else conf(kind, name)
     for part in key.split("."):
         if isinstance(found, Mapping):
             found = found[part]
@@ -82,12 +59,12 @@ def taken(here: str) -> float:
     return float(found)
 
 
-WORKED_OUT: Mapping[str, Callable[[str], float]] = {
-    "epochs": epochs,
-    "decay1": lambda name: decays(name)[0],
-    "decay2": lambda name: decays(name)[1],
+WORKED_OUT: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
+    "epochs": lambda said: float(said["workload"]["epochs"]),
+    "decay1": lambda said: round(said["milestones"][0] * float(said["workload"]["epochs"]), 3),
+    "decay2": lambda said: round(said["milestones"][1] * float(said["workload"]["epochs"]), 3),
     "decay_factor": lambda _: STEP_FACTOR,
-    "warmup_epochs": lambda name: round(workload(name)["lr_warmup"] * epochs(name), 3),
+    "warmup_epochs": lambda said: round(said["lr_warmup"] * float(said["workload"]["epochs"]), 3),
 }
 """Of a workload's settings, those that its file has in other words."""
 

@@ -1,14 +1,12 @@
 """Verdicts on the claims of one artifact: numbers held against printed digits, a reason for the rest."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
 from experiments.common.claims.ledger import PaperClaim, claims_by_id, claims_of
 from experiments.common.claims.verdicts import Outcome, Source, Verdict, compared, span
-from experiments.common.validation.published_steps import number, stated
-
-__all__ = ["absent", "complete", "held", "not_comparable", "number", "paper_value", "says", "stated"]
+from experiments.common.validation.published_steps import stated
 
 ON_ONE_CORE = "seconds on one core"
 
@@ -83,13 +81,6 @@ def says(
 def absent(claim_id: str, reason: str, outcome: Outcome = "not attempted", ours: str = "") -> Verdict:
     """Return the verdict on a claim to which no number of ours speaks, with the reason."""
     return Verdict(claim_id, outcome, ours, "computed" if ours else "none", reason=reason)
-
-
-def not_comparable(verdicts: Iterable[Verdict], why: Mapping[str, str]) -> list[Verdict]:
-    """Return the verdicts; those on a claim of `why` compare nothing, for the reason there, and keep our value."""
-    return [
-        replace(one, outcome="not comparable", reason=why[one.claim]) if one.claim in why else one for one in verdicts
-    ]
 
 
 def complete(

@@ -149,7 +149,7 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
             table += [
                 {"panel": panel.title, "method": line.label, "origin": "paper", "x": x, "y": y} for x, y in line.paper
             ]
-    xs = sorted({x for line in panel.lines for x, _ in _all(line)})
+    xs = sorted({x for line in panel.lines for found in line.points.values() for x, _ in found})
     if panel.log_x:
         axis.set_xscale("symlog" if 0 in xs else "log", base=2)
     marks = panel.ticks or xs
@@ -215,10 +215,6 @@ def parts_s(row: Row) -> dict[str, float]:
     """Return the parts of an iteration as the papers count them, in seconds."""
     found = {name: float(row.metrics.get(name) or 0.0) for name in ("sparsify_s", "exposed_comm_s")}
     return {"compute": float(row.metrics["iteration_s"] or 0.0) - sum(found.values()), **found}
-
-
-def _all(line: Line) -> list[tuple[float, float]]:
-    return [point for points in line.points.values() for point in points]
 
 
 def _grid(panels: int, most: int) -> tuple[Canvas, list[Axes]]:

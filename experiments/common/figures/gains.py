@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.simulated import claim_columns, meets
-from experiments.common.claims.values import METHODS
+from experiments.common.claims.values import METHODS, SPEED
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
+from experiments.common.figures.paper_words import BASELINES, TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import (
     BAND_COLOUR,
     COLUMN_IN,
@@ -28,7 +28,6 @@ from experiments.common.figures.style import (
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
-SPEED = "throughput_samples_per_s"
 SUBJECT = "ssfusion_oi"
 LIMITS = (-100.0, 200.0)
 """Percent that are shown; what lies beyond stands at the edge with its number."""
@@ -53,7 +52,9 @@ class Gains:
     def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
         """Return a panel per model and calibration from the simulated rows; None without a gain in them."""
         shown = [
-            cell for cell in cells(rows) if SUBJECT in cell.rows and any(gain(cell, one) is not None for one in RIVALS)
+            cell
+            for cell in cells(rows)
+            if SUBJECT in cell.rows and any(gain(cell, one) is not None for one in BASELINES)
         ]
         if not shown:
             return None
@@ -62,9 +63,9 @@ class Gains:
         panels = sorted(first.values(), key=panel_order)
         table = [line for cell in shown for line in self.table(cell)]
         auto = any(map(auto_of, shown))
-        count = len(RIVALS) + auto if self.lines == "rivals" else len({self.at(cell)[1] for cell in shown})
+        count = len(BASELINES) + auto if self.lines == "rivals" else len({self.at(cell)[1] for cell in shown})
         drawn = [*shown, *map(as_the_paper_ran, shown)] if self.lines == "rivals" else shown
-        values = [100 * value for cell in drawn for one in RIVALS if (value := gain(cell, one)) is not None]
+        values = [100 * value for cell in drawn for one in BASELINES if (value := gain(cell, one)) is not None]
         values += [100 * value for cell in shown if (value := over_auto(cell)) is not None]
         limits = max(LIMITS[0], min(-20.0, *values) - 5), min(LIMITS[1], max(115.0, *values) + 5)
         height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
@@ -126,7 +127,7 @@ class Gains:
                 value
                 for cell in settings
                 if cell.calibration == calibration
-                for rival in RIVALS
+                for rival in BASELINES
                 if rival in cell.rows and SUBJECT in cell.rows and (value := gain(cell, rival)) is not None
             ]
             if gains:
@@ -139,8 +140,8 @@ class Gains:
 
     def _draw_panel(self, axis: Axes, artifact: str, part: Sequence[Cell], auto: bool) -> None:
         if self.lines == "rivals":
-            names = [scheme_name(rival) for rival in RIVALS]
-            for y, rival in enumerate(RIVALS):
+            names = [scheme_name(rival) for rival in BASELINES]
+            for y, rival in enumerate(BASELINES):
                 _draw_band(axis, y, [band for cell in part for band in bands(artifact, cell, rival, only=True)])
                 for cell in part:  # filled: methods at their best; open, a little lower: as the paper ran them
                     gpus = cell.case.world_size
@@ -151,18 +152,18 @@ class Gains:
                         _point(axis, y + 0.22, gain(ran, rival), "o", size, "none", said, edge="#d55e00")
             names += [LABEL] * auto
             if auto and not any(map(auto_of, part)):
-                say_absent(axis, len(RIVALS))
+                say_absent(axis, len(BASELINES))
             for cell in part:
                 size = SIZES.get(cell.case.world_size, 18)
-                _point(axis, len(RIVALS), over_auto(cell), "o", size, COLOUR, f"over {LABEL}")
+                _point(axis, len(BASELINES), over_auto(cell), "o", size, COLOUR, f"over {LABEL}")
         else:
             places = sorted({self.at(cell) for cell in part})
             names = [label for _, label in places]
             for cell in part:
                 y = places.index(self.at(cell))
-                _draw_band(axis, y, [band for rival in RIVALS for band in bands(artifact, cell, rival)])
-                for number, rival in enumerate(RIVALS):
-                    shift = 0.09 * (number - (len(RIVALS) - 1) / 2)
+                _draw_band(axis, y, [band for rival in BASELINES for band in bands(artifact, cell, rival)])
+                for number, rival in enumerate(BASELINES):
+                    shift = 0.09 * (number - (len(BASELINES) - 1) / 2)
                     colour, label = scheme_colour(rival), f"over {scheme_name(rival)}"
                     _point(axis, y + shift, gain(cell, rival), MARKERS[rival], 20, colour, label)
                 _point(axis, y + 0.36, over_auto(cell), "d", 18, COLOUR, f"over {LABEL}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.common.claims.simulated import claim_columns, judged
+from experiments.common.claims.values import SPEED
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
 from experiments.common.figures.figure import Figure
@@ -16,7 +17,6 @@ from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, pl
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, against_dense, cells
 
-SPEED = "throughput_samples_per_s"
 PANEL_IN = 1.65
 """Height of a panel."""
 

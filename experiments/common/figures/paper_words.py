@@ -1,9 +1,8 @@
 """What the SSFusion paper calls models and schemes, and in which order it shows them."""
 
+from experiments.common.claims.values import BASELINES
 from ssfx.lab.results.comparisons import Cell
 
-RIVALS = ("hipress", "oktopk", "spardl", "espresso", "omgs", "cupcake")
-"""The schemes that the paper compares SSFusion with, in its order."""
 OWN = ("ssfusion_naive", "ssfusion_o", "ssfusion_oi")
 SCHEMES = {
     "ddp": "dense DDP", "hipress": "HiPress", "oktopk": "OkTopk", "spardl": "SparDL", "espresso": "Espresso",
@@ -12,7 +11,7 @@ SCHEMES = {
 }  # fmt: skip
 """Schemes that are shown beside one another, at most ten."""
 OTHERS = {"per_tensor": "per-tensor", "fused_all": "multi-tensor"}
-FEW = ("ddp", *RIVALS, *OTHERS, OWN[-1], "auto")
+FEW = ("ddp", *BASELINES, *OTHERS, OWN[-1], "auto")
 """Schemes that are shown of runs on this machine; the last is not of the paper."""
 MODELS = {
     "resnet152": "ResNet-152", "resnet152_cifar100": "ResNet-152", "vit_large": "ViT-large", "bert_large": "BERT-large",

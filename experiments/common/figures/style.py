@@ -193,14 +193,15 @@ def few(panel: Panel) -> Panel:
 
 
 def drawn_panels(
-    panels: Sequence[Panel], tables: Sequence[Lines], draw: Callable[[Panel, Lines, Axes], None],
+    shown: Sequence[Panel], lines: Callable[[Panel], Lines], draw: Callable[[Panel, Lines, Axes], None],
     caption: Sequence[str], xlabel: str,
-) -> Canvas:  # fmt: skip
-    """Return a panel_grid with every panel drawn from its table by `draw`."""
-    figure, axes = panel_grid(panels, caption, xlabel)
-    for panel, table, axis in zip(panels, tables, axes, strict=True):
+) -> Picture:  # fmt: skip
+    """Return a panel_grid with every panel drawn by `draw` from its lines of the table."""
+    tables = [lines(panel) for panel in shown]
+    figure, axes = panel_grid(shown, caption, xlabel)
+    for panel, table, axis in zip(shown, tables, axes, strict=True):
         draw(panel, table, axis)
-    return figure
+    return figure, [line for table in tables for line in table]
 
 
 def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> tuple[Canvas, list[Axes]]:

@@ -13,7 +13,7 @@ from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.options_page import options_page
 from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
 from experiments.common.pages.recorded_runs import steps_block as gpu_steps_block
-from experiments.common.pages.reproduction import reproduction_page, status_block
+from experiments.common.pages.reproduction import IMAGES, reproduction_page, status_block
 from experiments.common.pages.step_law import step_law_block, time_to_target_block
 from experiments.common.validation.ground_truth import NAMES, load
 from experiments.common.validation.scores import Scores, percent
@@ -24,17 +24,9 @@ from ssfx.core.rows import Row
 from ssfx.lab.results.store import Store
 
 ROOT = Path(__file__).parents[3]
-IMAGES = ROOT / "docs" / "img"
 README = ROOT / "README.md"
 VALIDATION = ROOT / "docs" / "validation.md"
-KERNELS = ROOT / "docs" / "kernels.md"
-EMULATION = ROOT / "docs" / "emulation.md"
-WORKLOADS = ROOT / "docs" / "workloads.md"
-PROFILES = ROOT / "docs" / "profiles.md"
-EDITION = ROOT / "docs" / "edition2026.md"
-AUTO = ROOT / "docs" / "auto.md"
 ADVISE = ROOT / "docs" / "advise.md"
-SHARDED = ROOT / "docs" / "sharded.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
 
@@ -74,14 +66,15 @@ def reference_rows() -> list[Row]:
 
 def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
+    docs, rows = ROOT / "docs", reference_rows()
     return {
         ADVISE: {"answer": answer_block()},
-        EDITION: {"sentence": edition_block(reference_rows()), "bandwidths": bandwidth_block(reference_rows())},
-        AUTO: {
+        docs / "edition2026.md": {"sentence": edition_block(rows), "bandwidths": bandwidth_block(rows)},
+        docs / "auto.md": {
             "why": why_block(),
             "steps": steps_block(),
             "points": points_block(),
-            "target": auto_target_block(reference_rows()),
+            "target": auto_target_block(rows),
         },
         VALIDATION: {
             "scores": scores_block(),
@@ -90,15 +83,15 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
             "conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"),
             "algebra": algebra_block(),
         },
-        KERNELS: {"multiples": kernels_block()},
-        EMULATION: {"benchmark": emulated_block()},
-        WORKLOADS: {
+        docs / "kernels.md": {"multiples": kernels_block()},
+        docs / "emulation.md": {"benchmark": emulated_block()},
+        docs / "workloads.md": {
             "models": models_block(),
-            "law": step_law_block(reference_rows()),
-            "times": time_to_target_block(reference_rows()),
+            "law": step_law_block(rows),
+            "times": time_to_target_block(rows),
         },
-        PROFILES: {"analytic": analytic_block()},
-        SHARDED: {"quality": sharded_quality_block(reference_rows())},
+        docs / "profiles.md": {"analytic": analytic_block()},
+        docs / "sharded.md": {"quality": sharded_quality_block(rows)},
     }
 
 

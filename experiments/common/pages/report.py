@@ -1,9 +1,11 @@
 """The report: one HTML page, which needs nothing else, with every figure, every claim and every verdict."""
 
 import base64
+import gzip
 import hashlib
 import html
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,9 +32,11 @@ from experiments.common.figures.drawing import Inputs
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.figures.figure import Figure
 from experiments.common.pages.reproduction import grouped, is_of, obtained, source
-from experiments.common.pages.step_timeline import chosen_row, step_timeline
+from ssfx.advice.cases import simulate_case
+from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
 from ssfx.core.rows import Row
+from ssfx.simulator.trace import TRACKS, events_of
 
 PIXELS = 1500
 """Widest a picture is kept: its text is sharp on a screen, and the page stays below ten megabytes."""
@@ -53,7 +57,12 @@ def report_page(rows: Sequence[Row], pictures: Path) -> str:
     ledger = {one.paper: one for one in ledgers()}
     body = [_summary(counted), _filters(), _link_to_conditions(figures, pictures)]
     for paper, name in papers().items():
-        body.append(_paper(name, ledger[paper], figures, by_claim, counted, rows, pictures))
+        one = ledger[paper]
+        said = f"{_text(one.title)}, {_text(one.venue)}. {sentence(by_paper(counted)[paper])}"
+        body.append(f'<section class="paper"><h2 id="{paper}">{name}</h2><p>{said}.</p>')
+        for artifact in one.artifacts:
+            body.append(_artifact(artifact, one, figures, by_claim, counted, rows, pictures))
+        body.append("</section>")
     named = {artifact["id"] for one in ledgers() for artifact in one.artifacts}
     rest = [figure for figure in figures if not any(is_of(figure, name) for name in named)]
     if rest:
@@ -117,20 +126,6 @@ def _filters() -> str:
 def _link_to_conditions(figures: Sequence[Figure], pictures: Path) -> str:
     maps = [figure for figure in figures if "conditions" in figure.name and _picture(pictures, figure.name)]
     return "".join(f'<p><a href="#{_id(one.name)}">{_text(one.title)}</a></p>' for one in maps)
-
-
-def _paper(
-    name: str, ledger: Ledger, figures: Sequence[Figure], by_claim: Mapping[str, Sequence[Verdict]],
-    counted: Mapping[str, Verdict], rows: Sequence[Row], pictures: Path,
-) -> str:  # fmt: skip
-    counts = by_paper(counted)[ledger.paper]
-    parts = [
-        f'<section class="paper"><h2 id="{ledger.paper}">{name}</h2>',
-        f"<p>{_text(ledger.title)}, {_text(ledger.venue)}. {sentence(counts)}.</p>",
-    ]
-    for artifact in ledger.artifacts:
-        parts.append(_artifact(artifact, ledger, figures, by_claim, counted, rows, pictures))
-    return "".join([*parts, "</section>"])
 
 
 def _artifact(
@@ -273,6 +268,75 @@ def _id(name: str) -> str:
 def _text(words: str) -> str:
     return html.escape(words)
 
+
+# ---- the simulated step of a row: a picture, and its Chrome trace as a file to save ----------------------------------
+
+COLOURS = {
+    "forward": "#e3e3e3", "backward": "#c9c9c9", "compress": "#e69f00", "to_host": "#9fd8c4", "from_host": "#9fd8c4",
+    "exchange": "#0072b2", "decompress": "#f0c36a", "step": "#a0a0a0", "other": "#a0a0a0", "wait": "#ffffff",
+}  # fmt: skip
+WIDTH, TRACK, LEFT = 900, 18, 90
+"""Of the picture, in its own units: all of it, one track, and what the tracks' names take."""
+
+
+def chosen_row(rows: Sequence[Row]) -> Row | None:
+    """Return the simulated row whose step is shown: SSFusion's if there is one, else the first; None without any."""
+    simulated = [row for row in rows if row.origin.kind == "simulated"]
+    return next((row for row in simulated if row.case.scheme.startswith("ssfusion")), next(iter(simulated), None))
+
+
+def step_timeline(row: Row) -> str:
+    """Return HTML with the step of a simulated row, track by track, each span named when the pointer is over it.
+
+    "" for a row that this version of ssfx would simulate otherwise or not at all.
+    """
+    try:
+        _, step = simulate_case(row.case)
+    except ConfigError:
+        return ""
+    if abs(step.iteration_s - float(row.metrics.get("iteration_s") or 0.0)) > 1e-6 * step.iteration_s:
+        return ""
+    events = list(events_of(row.case.label, step, 1))
+    spans = _merged([event for event in events if event["ph"] == "X"])
+    end_us = max(span["ts"] + span["dur"] for span in spans)
+    tracks = [number for number in range(len(TRACKS)) if any(span["tid"] == number for span in spans)]
+    names = list(TRACKS.values())
+    parts = [
+        f'<text x="0" y="{TRACK * (line + 0.7):g}" font-size="11">{names[number]}</text>'
+        for line, number in enumerate(tracks)
+    ]
+    for span in spans:
+        x, width = (LEFT + (WIDTH - LEFT) * value / end_us for value in (span["ts"], span["ts"] + span["dur"]))
+        label = f"{span['name']}: {span['ts'] / 1e3:.3f} to {(span['ts'] + span['dur']) / 1e3:.3f} ms"
+        parts.append(
+            f'<rect x="{x:.1f}" y="{TRACK * tracks.index(span["tid"]) + 1}" width="{max(0.3, width - x):.1f}" '
+            f'height="{TRACK - 3}" fill="{COLOURS[span["cat"]]}"><title>{_text(label)}</title></rect>'
+        )
+    packed = gzip.compress(json.dumps({"traceEvents": events}, separators=(",", ":")).encode(), mtime=0)
+    link = f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
+    said = f"{row.case.label}, {row.case.cluster}, {row.case.calibration}: {step.iteration_s * 1e3:.1f} ms"
+    return (
+        f'<details class="timeline"><summary>simulated step of {_text(said)}</summary>'
+        f'<svg viewBox="0 0 {WIDTH} {TRACK * len(tracks)}" role="img">{"".join(parts)}</svg>'
+        f'<p><a download="{row.run_id}.trace.json.gz" href="{link}">Chrome trace</a>, to be opened in Perfetto</p>'
+        "</details>"
+    )
+
+
+def _merged(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the spans with neighbours of one track and kind as one: a model has hundreds of backward spans."""
+    found: list[dict[str, Any]] = []
+    for event in events:
+        last = found[-1] if found else None
+        joins = last and (last["tid"], last["cat"]) == (event["tid"], event["cat"]) and event["cat"] == "backward"
+        if last and joins and event["ts"] - last["ts"] - last["dur"] < 1e-3:
+            last |= {"dur": event["ts"] + event["dur"] - last["ts"], "name": "backward"}
+        else:
+            found.append(dict(event))
+    return found
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
 
 MARK = "<!-- made from "
 """Begins the last line of the page, which has the digests of what the page was made from and of the page."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
-from experiments.common.evaluation.configured import cluster, experiment, settings
+from experiments.common.evaluation.configured import cluster, conf, settings
 from experiments.common.evaluation.judging import absent, held, number, says
 from experiments.common.evaluation.low_rank import EACH, step
 from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
@@ -298,7 +298,7 @@ def _setup(rows: list[Row]) -> list[Verdict]:
     """Return a verdict on every setting, and on the definition of the scaling factor."""
     here = {
         "mergecomp.setup.pcie_lanes": cluster("mergecomp_pcie").intra.gbps / PCIE_3_GBPS_PER_LANE,
-        "mergecomp.setup.sparsity": 100 * (1 - experiment("mergecomp_groups")["density"]),
+        "mergecomp.setup.sparsity": 100 * (1 - conf("experiment", "mergecomp_groups")["density"]),
         "mergecomp.setup.qsgd_bits": qsgd_bits(),
     }
     definition = says(

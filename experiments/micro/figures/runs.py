@@ -6,7 +6,7 @@ from statistics import fmean, pstdev
 
 from experiments.common.claims.verdicts import Outcome, Source, Verdict
 from experiments.common.evaluation.artifacts import Judged, long_figure
-from experiments.common.evaluation.configured import experiment, workload
+from experiments.common.evaluation.configured import conf
 from experiments.common.evaluation.gaps import (
     COST,
     LONG,
@@ -199,7 +199,7 @@ def _fig4(rows: list[Row]) -> list[Panel]:
 
 def _fig4_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return whether all end alike and whether Top-k leads CLT-k, and who is there first by simulated steps."""
-    sweep = experiment("micro_clusters")["experiment"]["sweep"]
+    sweep = conf("experiment", "micro_clusters")["experiment"]["sweep"]
     found = [
         held("micro.fig4.settings", 2 * len(sweep["workload"]) * len(sweep["density"]), tolerance=0.0,
              reason="as many settings with both data sets; a simulated step does not depend on the data set"),
@@ -245,7 +245,7 @@ TRAINING_IMAGES, PAPER_WORKERS = 50_000, 16
 
 def _fig5_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return densities over the one that was set, in the second half of training."""
-    batch, epochs = workload("resnet18_cifar10")["batch_size"], int(number("micro.setup.decay_epoch"))
+    batch, epochs = conf("workload", "resnet18_cifar10")["batch_size"], int(number("micro.setup.decay_epoch"))
     images = TRAINING_IMAGES // PAPER_WORKERS
     first, last = epochs * (images // batch), epochs * -(-images // batch)
     found = [

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
-from experiments.common.evaluation.configured import cluster, settings, workload
+from experiments.common.evaluation.configured import cluster, conf, settings
 from experiments.common.evaluation.judging import held, number, says
 from experiments.common.evaluation.sketch_example import (
     ELEMENTS,
@@ -303,7 +303,7 @@ TABLE1 = Figure(
 
 
 def _table2_settings(rows: list[Row]) -> list[Verdict]:
-    scaled = workload("resnet50_cifar100")["scale_lr_by_ranks"]
+    scaled = conf("workload", "resnet50_cifar100")["scale_lr_by_ranks"]
     scale = float(cluster("s2reducer_1gbe").world_size) if scaled else 1.0
     return settings("s2reducer.table2", {"s2reducer.table2.lr_sgd_scale": scale})
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.simulated import NAMES, claim_columns
-from experiments.common.claims.values import LEAST, METHODS
+from experiments.common.claims.values import LEAST, METHODS, SPEED
 from experiments.common.figures.auto import (
     BY_QUALITY,
     COLOUR,
@@ -21,7 +21,7 @@ from experiments.common.figures.breakdown import PARTS, breakdown
 from experiments.common.figures.breakdown import finding as breakdown_finding
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.grouped_bars import judge_cells
-from experiments.common.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
+from experiments.common.figures.paper_words import BASELINES, MODELS, SCHEMES, TIMES, panel_order, scheme_name
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
@@ -164,7 +164,7 @@ def _fig13_finding(rows: list[Row]) -> str:
     found = cells(rows)
     for calibration in sorted({cell.calibration for cell in found}):
         own = [cell for cell in found if cell.calibration == calibration]
-        saved = [value for cell in own for rival in RIVALS if (value := saving(cell, rival)) is not None]
+        saved = [value for cell in own for rival in BASELINES if (value := saving(cell, rival)) is not None]
         if saved:
             more = sum(value < 0 for value in saved)
             parts.append(f"{calibration}: more communication than the rival in {more} of {len(saved)}")
@@ -228,7 +228,7 @@ def _draw_parts(axis: Axes, cell: Cell, place_for_auto: bool) -> None:
 
 
 def _draw_savings(axis: Axes, cell: Cell) -> None:
-    for y, rival in enumerate(RIVALS):
+    for y, rival in enumerate(BASELINES):
         value = saving(cell, rival)
         if value is None:
             axis.text(LIMITS[0] + 3, y, "no ratio: next to nothing to save", va="center", fontsize=5.8, color="#666666")
@@ -249,13 +249,13 @@ def _draw_savings(axis: Axes, cell: Cell) -> None:
         of_model = claim.conditions.get("model") == MODELS.get(cell.case.model)
         if ".comm." in claim.id and claim.bounds and of_model:
             axis.plot(
-                [100 * claim.bounds[0]], [RIVALS.index(METHODS[claim.baseline or ""])], "D", color="black",
+                [100 * claim.bounds[0]], [BASELINES.index(METHODS[claim.baseline or ""])], "D", color="black",
                 fillstyle="none", markersize=4, label="printed in the paper",
             )  # fmt: skip
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_xlim(*LIMITS)
-    axis.set_yticks(range(len(RIVALS)), [scheme_name(rival) for rival in RIVALS])
-    axis.set(ylim=(len(RIVALS) - 0.5, -0.5), xlabel="communication that SSFusion saves (%)")
+    axis.set_yticks(range(len(BASELINES)), [scheme_name(rival) for rival in BASELINES])
+    axis.set(ylim=(len(BASELINES) - 0.5, -0.5), xlabel="communication that SSFusion saves (%)")
     axis.grid(axis="x")
 
 
@@ -284,7 +284,6 @@ FIG13_HERE = Figure(
 
 # ---- Conditions: where the paper's orders hold, over bandwidth and the time of one compressor call -------------------
 
-METRIC = "throughput_samples_per_s"
 CHAIN = ("ssfusion_oi rule=paper", "ssfusion_o rule=paper", "ssfusion_naive rule=paper", "hipress rule=threshold")
 THREE_RIVALS = ("hipress rule=threshold", "omgs rule=paper", "cupcake")
 BEST, OURS = "ssfusion_oi", CHAIN[0]
@@ -352,7 +351,7 @@ def condition_lines(rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def _condition_line(cell: Cell) -> dict[str, Any]:
-    speed: Mapping[str, float] = {name: cell.value(name, METRIC) for name in cell.rows}
+    speed: Mapping[str, float] = {name: cell.value(name, SPEED) for name in cell.rows}
     chain = [speed[a] > speed[b] for a, b in pairwise(CHAIN)]
     rivals = {name: speed[OURS] / speed[name] - 1 for name in THREE_RIVALS}
     dense16 = speed.get(DENSE16, speed[DENSE])

@@ -8,6 +8,7 @@ from itertools import pairwise
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.configured import cluster, taken
+from experiments.common.evaluation.judging import ON_ONE_CORE
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.ring_fits import FEW, MANY, Factors, Fit, draw_fits, fits, verdict
 from experiments.common.figures.style import Table
@@ -22,9 +23,6 @@ from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Bucket
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator.pricing.message_sizes import payload_bytes
-
-COST = "seconds on one core"
-
 
 # ---- Eqs. 1, 3 and 4: formulas of exchanges, against measured ones of emulated hosts ---------------------------------
 
@@ -113,7 +111,7 @@ def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     said = f"With the guard that keeps the density, {late} of {count} buffers stop before the inequality holds."
     return [
         Verdict("ssfusion.design.eq2", "agrees" if holds else "disagrees", _eq2_finding([]), "computed", reason=said,
-                command=figure.command, cost=COST),
+                command=figure.command, cost=ON_ONE_CORE),
     ]  # fmt: skip
 
 
@@ -212,7 +210,7 @@ def _background_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     return [
         compared("ssfusion.bg.gpt3_params", 175, gpt3 / 1e9, decimals=0, unit="billion",
                  reason="Layers, width and vocabulary as its authors publish them.", command=figure.command),
-        Verdict("ssfusion.bg.comm90", outcome, share, "simulated", "nominal", said, figure.command, COST),
+        Verdict("ssfusion.bg.comm90", outcome, share, "simulated", "nominal", said, figure.command, ON_ONE_CORE),
         Verdict("ssfusion.bg.gpt3_data", "not attempted", "", "none",
                 reason="The size of a training text cannot be worked out; ssfx does not train GPT-3."),
     ]  # fmt: skip

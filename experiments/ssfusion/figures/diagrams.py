@@ -1,15 +1,13 @@
 """SSFusion's diagrams: timelines of small examples, planned and simulated, a toy and the overview (Figs. 1 to 10)."""
 
 from experiments.common.claims.verdicts import Verdict, compared
+from experiments.common.evaluation.judging import ON_ONE_CORE
 from experiments.common.figures.example import EXAMPLE, Example, dense_tensors, per_tensor, planned, reduced
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, plt
 from experiments.common.figures.timelines import Timelines
 from ssfx.core.rows import Row
 from ssfx.simulator import Simulated
-
-COST = "seconds on one core"
-
 
 # ---- Figs. 1, 7, 8 and 10: timelines ---------------------------------------------------------------------------------
 
@@ -39,7 +37,7 @@ def _fig1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     return [
         compared("ssfusion.fig1.tensors", 4, len(FOUR.tensors), decimals=0, command=figure.command),
         Verdict("ssfusion.fig1.order", "agrees" if holds else "disagrees", "holds" if holds else "does not hold",
-                "restated", reason=said, command=figure.command, cost=COST),
+                "restated", reason=said, command=figure.command, cost=ON_ONE_CORE),
     ]  # fmt: skip
 
 
@@ -51,7 +49,7 @@ def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     said = "Sizes and times of the example are ours, chosen so that Eq. 2 excludes the tensors that the figure names."
     return [
         Verdict("ssfusion.fig7.tensors", "agrees" if holds else "disagrees", here, "restated", reason=said,
-                command=figure.command, cost=COST),
+                command=figure.command, cost=ON_ONE_CORE),
     ]  # fmt: skip
 
 

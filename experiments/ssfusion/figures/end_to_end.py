@@ -30,7 +30,7 @@ from experiments.common.evaluation.gaps import (
 from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.auto import AUTO
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.paper_words import OWN, RIVALS, scheme_name
+from experiments.common.figures.paper_words import BASELINES, OWN, scheme_name
 from experiments.common.figures.style import scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import FEWEST_STEPS
@@ -74,7 +74,7 @@ NETWORKS = (
 )  # fmt: skip
 UNCONVERGED = "the paper trains full networks to the end; ours are small and stop after 2,000 steps, far from it"
 OURS = OWN[-1]
-SHOWN = (DENSE_BASELINE, *RIVALS, "per_tensor", "fused_all", OURS, AUTO)
+SHOWN = (DENSE_BASELINE, *BASELINES, "per_tensor", "fused_all", OURS, AUTO)
 """The last is not of the paper and in no verdict."""
 ORDERED = ("oktopk", "spardl", "omgs", "cupcake")
 """Rivals that the paper has below SSFusion."""

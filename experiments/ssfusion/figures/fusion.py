@@ -6,6 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from experiments.common.claims.evidence import STAND_INS
 from experiments.common.claims.ledger import PaperClaim, claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.gaps import LONG, NO_ROW
@@ -20,8 +21,6 @@ from ssfx.lab.results.comparisons import Panel, metric, panels
 # ---- Fig. 2: share of time spent on sparsification, by fusion degree -------------------------------------------------
 
 SHORT, COST = "ssfx run experiment=missing_rate preset=short", "5 minutes on two cores"
-MODELS = {"resnet152_digits": "ResNet-152", "bert_large_narrow": "BERT-large"}
-"""Models here, and those of the paper whose tensors they have; the second one's tensors are narrower."""
 FUSED_PANELS = {"resnet152_digits": "(a) ResNet-152", "bert_large_narrow": "(b) BERT-large, narrow"}
 
 
@@ -80,7 +79,7 @@ def shares(rows: list[Row]) -> dict[str, dict[str, dict[float, float]]]:
     found: dict[str, dict[str, dict[float, list[float]]]] = {}
     for row in rows:
         case = row.case
-        if case.world_size < 2 or case.scheme not in ("per_tensor", "fused_all") or case.model not in MODELS:
+        if case.world_size < 2 or case.scheme not in ("per_tensor", "fused_all") or case.model not in STAND_INS:
             continue
         degree = float(case.scheme_options.get("fusion_degree", 100)) if case.scheme == "fused_all" else 0.0
         if case.scheme == "fused_all" and degree == 0:
@@ -92,7 +91,7 @@ def shares(rows: list[Row]) -> dict[str, dict[str, dict[float, float]]]:
             memory: {degree: median(values) for degree, values in sorted(degrees.items())}
             for memory, degrees in sorted(found[model].items())
         }
-        for model in MODELS
+        for model in STAND_INS
         if model in found
     }
 
@@ -101,7 +100,11 @@ def _printed_shares(model: str) -> dict[float, float]:
     """Return the shares that the paper prints, by fusion degree."""
     found = {}
     for claim in claims_of("ssfusion.fig2"):
-        if claim.metric == "sparsification_share" and claim.bounds and claim.conditions.get("model") == MODELS[model]:
+        if (
+            claim.metric == "sparsification_share"
+            and claim.bounds
+            and claim.conditions.get("model") == STAND_INS[model]
+        ):
             found[float(claim.conditions.get("fusion_degree", 0))] = claim.bounds[0]
     return found
 
@@ -184,7 +187,7 @@ def _table1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     found = []
     rates = _rates(rows)
     for claim in claims_of("ssfusion.table1"):
-        model = next((name for name, theirs in MODELS.items() if theirs == claim.conditions.get("model")), "")
+        model = next((name for name, theirs in STAND_INS.items() if theirs == claim.conditions.get("model")), "")
         ours = rates.get(model, {})
         at = _degrees(claim, ours)
         if not at or claim.bounds is None:
@@ -214,7 +217,7 @@ def rate_lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
             claim = _rate_claim(model, degree)
             printed = f"{claim.bounds[0]:.1f}" if claim and claim.bounds else "-"
             if model != TRAINED:
-                line[f"paper | {MODELS.get(model, model)}"] = printed if degree else printed.replace("0.0", "0")
+                line[f"paper | {STAND_INS.get(model, model)}"] = printed if degree else printed.replace("0.0", "0")
             for memory in sorted({memory for one in found.values() for memory in one}):
                 value = found.get(degree, {}).get(memory)
                 absent = NO_ROW if model == TRAINED else "-"
@@ -232,7 +235,7 @@ def _rates(rows: Sequence[Row]) -> dict[str, dict[float, dict[str, float]]]:
             degree = float(case.scheme_options.get("fusion_degree", 100)) if case.scheme == "fused_all" else 0.0
             memories = found.setdefault(case.model, {}).setdefault(degree, {})
             memories.setdefault(str(case.memory), []).append(100 * metric(row, "tensor_missing_rate"))
-    order = [*MODELS, *sorted(set(found) - set(MODELS))]
+    order = [*STAND_INS, *sorted(set(found) - set(STAND_INS))]
     return {
         model: {
             degree: {memory: median(values) for memory, values in memories.items()}
@@ -258,7 +261,7 @@ def _like_the_paper(row: Row) -> bool:
 def _rate_claim(model: str, degree: float) -> PaperClaim | None:
     subject = f"multi-tensor({degree:g})" if degree else "per-tensor"
     for claim in claims_of("ssfusion.table1"):
-        if (claim.subject, claim.conditions.get("model")) == (subject, MODELS.get(model)):
+        if (claim.subject, claim.conditions.get("model")) == (subject, STAND_INS.get(model)):
             return claim
     return None
 

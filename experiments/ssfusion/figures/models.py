@@ -10,6 +10,7 @@ from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
 from experiments.common.evaluation.gaps import LONG
+from experiments.common.evaluation.judging import ON_ONE_CORE
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import Table
 from experiments.common.figures.tables import Tabular
@@ -21,9 +22,6 @@ from ssfx.lab.config.epochs import with_steps
 from ssfx.lab.results.comparisons import metric
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes import schemes
-
-COST = "seconds on one core"
-
 
 # ---- Table II: number and size proportion of small and large tensors -------------------------------------------------
 
@@ -99,7 +97,7 @@ def _table2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         Verdict(
             "ssfusion.table2.threshold", "agrees" if every else "disagrees", f"{THRESHOLD:,} elements", "computed",
             reason="This threshold, taken as strictly less, gives every share of the table.", command=figure.command,
-            cost=COST,
+            cost=ON_ONE_CORE,
         )
     )  # fmt: skip
     kilobytes = [width * THRESHOLD / 1000 for width in (2, 4)]
@@ -107,7 +105,7 @@ def _table2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         compared(
             "ssfusion.table2.threshold_kb", (200.0, 200.0), (kilobytes[0], kilobytes[1]), relative=0.05, unit="KB",
             reason="102,400 elements are 205 KB at two bytes each, and 410 KB in float32.", command=figure.command,
-            cost=COST,
+            cost=ON_ONE_CORE,
         )
     )  # fmt: skip
     return found
@@ -258,7 +256,7 @@ def _table4_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         said = f"{why[0].upper()}{why[1:]}."
         ours = here or task.own()
         claim = f"ssfusion.table4.{task.claim}"
-        found.append(Verdict(claim, outcome, ours, "computed", "", said, figure.command, COST))
+        found.append(Verdict(claim, outcome, ours, "computed", "", said, figure.command, ON_ONE_CORE))
     models = {task.model: task.kind for task in TASKS}
     counts = {
         "models_nine": len(models),
@@ -351,7 +349,7 @@ def _table5_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         else:
             continue
         calibration = next(iter(ours.values()))["calibration"]
-        found.append(Verdict(claim.id, outcome, words, "simulated", calibration, SAID, figure.command, COST))
+        found.append(Verdict(claim.id, outcome, words, "simulated", calibration, SAID, figure.command, ON_ONE_CORE))
     return found
 
 

@@ -4,12 +4,13 @@ from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.simulated import judged
+from experiments.common.claims.values import SPEED
 from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.auto import AT_DENSITY, AUTO, BY_QUALITY, NO_PRINTED_TIMES, SAME_COMPRESSOR, budget_said
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.gains import Gains
 from experiments.common.figures.grouped_bars import Groups, judge_cells
-from experiments.common.figures.paper_words import MODELS, RIVALS
+from experiments.common.figures.paper_words import BASELINES, MODELS
 from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Picture, drawn_panels, facts, few, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, Panel, Spread, cells, metric, panels
@@ -49,7 +50,7 @@ FIG5 = Figure(
 
 def _fig11_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return the verdicts on the number of rivals and on gains over them."""
-    run = [rival for rival in RIVALS if any(rival in cell.rows for cell in cells(rows))]
+    run = [rival for rival in BASELINES if any(rival in cell.rows for cell in cells(rows))]
     number = compared("ssfusion.setup.baselines", 6, len(run), decimals=0, unit="rivals", command=figure.command)
     return [number, *judged(figure.name, rows, figure.command)]
 
@@ -141,18 +142,13 @@ FIG17 = Figure(
 
 # ---- Fig. 11 on this machine: beside dense DDP and the single worker's ideal -----------------------------------------
 
-METRIC = "throughput_samples_per_s"
-
 
 def _here(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return bars of the median throughput, whiskers over all runs, the scaling factor T_P / (P T_1) at its right."""
     shown = [few(panel) for panel in panels(rows)]
     if not shown:
         return None
-    tables = [lines(panel) for panel in shown]
-    text = [*facts(shown), *budget_said(rows)]
-    canvas = drawn_panels(shown, tables, _here_panel, text, "throughput (samples/s)")
-    return canvas, [line for table in tables for line in table]
+    return drawn_panels(shown, lines, _here_panel, [*facts(shown), *budget_said(rows)], "throughput (samples/s)")
 
 
 def _here_finding(rows: list[Row]) -> str:
@@ -180,11 +176,11 @@ def _relative(line: dict[str, Any], dense: dict[str, Any]) -> str:
 
 def lines(panel: Panel) -> list[dict[str, Any]]:
     """Return one line of the table per bar."""
-    single = Spread.of(panel.single, METRIC).median if panel.single else None
-    dense = Spread.of(panel.dense, METRIC).median if panel.dense else None
+    single = Spread.of(panel.single, SPEED).median if panel.single else None
+    dense = Spread.of(panel.dense, SPEED).median if panel.dense else None
     found = []
     for label, rows in panel.bars.items():
-        spread = Spread.of(rows, METRIC)
+        spread = Spread.of(rows, SPEED)
         found.append(
             {
                 **panel.columns(),
@@ -217,7 +213,7 @@ def _here_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
             said = f"{line['scaling_factor']:.2f}"
             axis.annotate(said, (1, y), xycoords=("axes fraction", "data"), ha="right", va="center")
     if panel.dense:
-        axis.axvline(Spread.of(panel.dense, METRIC).median, color="black", linewidth=0.8)
+        axis.axvline(Spread.of(panel.dense, SPEED).median, color="black", linewidth=0.8)
     if ideal:
         axis.axvline(ideal, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
     axis.set_xlim(0, right * 1.25)  # leaves room for the column of scaling factors
