@@ -9,7 +9,7 @@ from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
 from experiments.common.evaluation.configured import bytes_per_element, cluster, orthogonalisations, products, settings
-from experiments.common.evaluation.judging import absent, held, number, says
+from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.low_rank import (
     EACH,
     MODELS,
@@ -26,6 +26,7 @@ from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import COMPUTED, Tabular
 from experiments.common.figures.timelines import Timelines
+from experiments.common.validation.published_steps import number
 from ssfx.collectives.primitives import traffic
 from ssfx.compressors import build
 from ssfx.core.rows import Row

@@ -19,9 +19,10 @@ from experiments.common.evaluation.gaps import (
     tasks,
     usual,
 )
-from experiments.common.evaluation.judging import number, says
+from experiments.common.evaluation.judging import says
 from experiments.common.evaluation.quality_panels import Panel, Quality, curve
 from experiments.common.figures.auto import AUTO, COLOUR
+from experiments.common.validation.published_steps import number
 from ssfx.core.rows import Row
 
 PANELS = {"vgg16": ("vgg", "VGG on CIFAR-10"), "resnet18": ("resnet", "ResNet on CIFAR-10")}

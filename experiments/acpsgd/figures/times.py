@@ -7,7 +7,7 @@ from experiments.common.claims.verdicts import Outcome, Verdict, counted
 from experiments.common.evaluation.acpsgd_panels import COLOURS, LABELS, NOTE, bar, iteration_s, line, parts
 from experiments.common.evaluation.artifacts import Judged, about
 from experiments.common.evaluation.configured import cluster
-from experiments.common.evaluation.judging import absent, held, number, stated
+from experiments.common.evaluation.judging import absent, held
 from experiments.common.evaluation.low_rank import mib, of
 from experiments.common.evaluation.row_steps import (
     by_calibration,
@@ -27,7 +27,7 @@ from experiments.common.validation.published_acpsgd import (
     table_3,
     timed,
 )
-from experiments.common.validation.published_steps import Prediction, Steps, Value, mean, method, over
+from experiments.common.validation.published_steps import Prediction, Steps, Value, mean, method, number, over, stated
 from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search.byte_groups import MIB

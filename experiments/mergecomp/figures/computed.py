@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
 from experiments.common.evaluation.configured import cluster, conf, settings
-from experiments.common.evaluation.judging import absent, held, number, says
+from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.low_rank import EACH, step
 from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
 from experiments.common.evaluation.step_plots import PAPER
@@ -18,7 +18,7 @@ from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import Tabular
 from experiments.common.figures.timelines import Timelines
 from experiments.common.validation.published_mergecomp import Setup, timed
-from experiments.common.validation.published_steps import Simulations
+from experiments.common.validation.published_steps import Simulations, number
 from ssfx.compressors import build
 from ssfx.compressors.memories import memories
 from ssfx.core.errors import SsfxError

@@ -5,12 +5,13 @@ from statistics import fmean
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.artifacts import Judged, long_figure
 from experiments.common.evaluation.gaps import COST, NO_ROW, SCALE, Compared, Task, judged_gaps, judged_order
-from experiments.common.evaluation.judging import absent, number
+from experiments.common.evaluation.judging import absent
 from experiments.common.evaluation.mergecomp_panels import WAYS, quality_task
 from experiments.common.evaluation.quality_panels import origin
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import Table
 from experiments.common.figures.tables import Tabular
+from experiments.common.validation.published_steps import number
 from ssfx.core.rows import Row
 
 TABLE = "mergecomp.table4"

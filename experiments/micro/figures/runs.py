@@ -18,14 +18,14 @@ from experiments.common.evaluation.gaps import (
     tasks,
     usual,
 )
-from experiments.common.evaluation.judging import absent, held, number, says
+from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.micro_steps import MODELS, iteration_s, timed
 from experiments.common.evaluation.quality_panels import Curves, Panel, Quality, curve, origin, points
 from experiments.common.evaluation.row_steps import values_by_calibration
 from experiments.common.figures.auto import AUTO, COLOUR
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, Picture, caption_text, plt
-from experiments.common.validation.published_steps import Steps
+from experiments.common.validation.published_steps import Steps, number
 from ssfx.core.lazy import numpy as np
 from ssfx.core.rows import Row
 

@@ -3,14 +3,14 @@
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.artifacts import Judged
 from experiments.common.evaluation.configured import bytes_per_element
-from experiments.common.evaluation.judging import absent, held, says, stated
+from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.micro_steps import DENSITIES, LABELS, MODELS, WORKERS, iteration_s, panels, timed
 from experiments.common.evaluation.row_steps import by_calibration, in_all, rows_by_calibration
 from experiments.common.evaluation.selection_example import DENSITY, build_up_without_common_part, run
 from experiments.common.evaluation.step_plots import PARTS, Parts
 from experiments.common.figures.auto import AT_DENSITY
 from experiments.common.figures.figure import Figure, simulated
-from experiments.common.validation.published_steps import Steps
+from experiments.common.validation.published_steps import Steps, stated
 from ssfx.core.rows import Row
 
 MODEL = "resnet18_cifar10"

@@ -5,7 +5,7 @@ import numpy as np
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
 from experiments.common.evaluation.configured import cluster, conf, settings
-from experiments.common.evaluation.judging import held, number, says
+from experiments.common.evaluation.judging import held, says
 from experiments.common.evaluation.sketch_example import (
     ELEMENTS,
     Array,
@@ -21,6 +21,7 @@ from experiments.common.evaluation.sketch_example import (
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import Tabular
+from experiments.common.validation.published_steps import number
 from ssfx.collectives import collectives
 from ssfx.collectives.base import Load
 from ssfx.collectives.primitives import split_sizes, traffic

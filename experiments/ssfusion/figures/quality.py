@@ -20,9 +20,9 @@ from experiments.common.evaluation.gaps import (
     tasks,
     usual,
 )
-from experiments.common.evaluation.judging import number
 from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.figure import Figure
+from experiments.common.validation.published_steps import number
 from ssfx.core.rows import Row
 
 DENSITY = 0.01
