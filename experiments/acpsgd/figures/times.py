@@ -42,6 +42,11 @@ GAIN = {"over": COLOURS["acpsgd"]}
 NO_MEMORY = "what Sign-SGD's code keeps in memory is not modelled, only what ours would"
 
 
+def seconds(name: str, setup: Setup) -> Value:
+    """Return how the iteration time of a method follows from steps."""
+    return lambda steps: iteration_s(steps, name, setup)
+
+
 def fastest(steps: Steps, names: Sequence[str], at: Setup) -> str:
     """Return the method with the shortest iteration."""
     return min(names, key=lambda name: iteration_s(steps, name, at))
@@ -296,10 +301,7 @@ SHOWN = {"1GbE": "1 Gb/s Ethernet", "10GbE": "10 Gb/s Ethernet", "100GbIB": "100
 
 
 def _swept(rows: list[Row], setups: dict[int, Setup]) -> list[Line]:
-    return [
-        line(rows, name, [(x, lambda steps, of=name, at=at: iteration_s(steps, of, at)) for x, at in setups.items()])
-        for name in (*FUSED, AUTO)
-    ]
+    return [line(rows, name, [(x, seconds(name, at)) for x, at in setups.items()]) for name in (*FUSED, AUTO)]
 
 
 def _fig11(rows: list[Row]) -> list[Bars | Lines]:

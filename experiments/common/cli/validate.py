@@ -172,7 +172,7 @@ def _show_parts(group: Group) -> None:
 
 def _line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> Sequence[str]:
     return (
-        name, str(scores.count), percent(scores.mean), percent(no_effect), percent(beyond and beyond.mean),
+        name, str(scores.count), percent(scores.mean), percent(no_effect), percent(beyond.mean if beyond else None),
         percent(scores.median), percent(scores.maximum), percent(scores.bias, "+.1f"),
         "-" if scores.tau is None else f"{scores.tau:.2f}",
         f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-",

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.simulated import claim_columns, meets
-from experiments.common.claims.values import METHODS, SPEED
+from experiments.common.claims.values import BASELINES, METHODS, SPEED
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.paper_words import BASELINES, TIMES, panel_order, panel_title, scheme_name
+from experiments.common.figures.paper_words import TIMES, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import (
     BAND_COLOUR,
     COLUMN_IN,

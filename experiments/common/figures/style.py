@@ -183,7 +183,7 @@ def frame(figure: Canvas, title: str, origin: str, ncols: int = 6) -> None:
     engine = figure.get_layout_engine()
     assert engine is not None
     rect = (0, bottom / height_in, 1, 1 - (top + bottom) / height_in)
-    engine.set(rect=rect)  # type: ignore[call-arg]  # of a constrained layout, which all figures here have
+    engine.set(rect=rect)  # of a constrained layout, which all figures here have
 
 
 def few(panel: Panel) -> Panel:
@@ -195,7 +195,7 @@ def few(panel: Panel) -> Panel:
 def drawn_panels(
     shown: Sequence[Panel], lines: Callable[[Panel], Lines], draw: Callable[[Panel, Lines, Axes], None],
     caption: Sequence[str], xlabel: str,
-) -> Picture:  # fmt: skip
+) -> tuple[Canvas, Lines]:  # fmt: skip
     """Return a panel_grid with every panel drawn by `draw` from its lines of the table."""
     tables = [lines(panel) for panel in shown]
     figure, axes = panel_grid(shown, caption, xlabel)

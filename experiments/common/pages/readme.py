@@ -137,7 +137,7 @@ def scores_block() -> str:
 
 
 def _scores_line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> str:
-    shares = (scores.mean, no_effect, beyond and beyond.mean, scores.median, scores.maximum)
+    shares = (scores.mean, no_effect, beyond.mean if beyond else None, scores.median, scores.maximum)
     cells = (
         name, str(scores.count), *(percent(share, ".3g") for share in shares), percent(scores.bias, "+.2g"),
         "-" if scores.tau is None else f"{scores.tau:.2f}", str(len(scores.telling)),

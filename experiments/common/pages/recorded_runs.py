@@ -75,7 +75,7 @@ def trainings_block() -> str:
     for one in trainings:
         took = f"{one.iteration_ms:.1f} ({one.p10_ms:.1f} to {one.p90_ms:.1f})"
         rows.setdefault(f"{one.model}, {one.batch_size}", {})[one.scheme] = took
-    return table(("model, batch", *schemes), [(name, *map(took.get, schemes)) for name, took in rows.items()])
+    return table(("model, batch", *schemes), [(name, *map(took.__getitem__, schemes)) for name, took in rows.items()])
 
 
 def kernels_block() -> str:

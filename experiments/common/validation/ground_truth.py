@@ -8,7 +8,7 @@ from experiments.common.validation import published_acpsgd as acpsgd
 from experiments.common.validation import published_mergecomp as mergecomp
 from experiments.common.validation import published_s2reducer as s2reducer
 from experiments.common.validation.exchanges import NAME, exchanges
-from experiments.common.validation.groups import Group, parts_by, recorded
+from experiments.common.validation.groups import Group, Part, parts_by, recorded
 from experiments.common.validation.one_gpu import NAME as GPU
 from experiments.common.validation.one_gpu import one_gpu
 from experiments.common.validation.published_steps import Prediction, Simulations, number
@@ -48,14 +48,8 @@ def published() -> list[Group]:
     ) -> Group:  # fmt: skip
         """Return a group with a part for every name that a function of `names` gives, in order of appearance."""
         pairs = tuple(prediction.pair(steps) for prediction in predictions)
-        parts = [
-            part
-            for name_of in names
-            for part in parts_by(
-                dict.fromkeys(map(name_of, pairs)), lambda pair, name, name_of=name_of: name_of(pair) == name
-            )
-        ]
-        return Group(title, calibrated_on, tested_on, pairs, tuple(parts), notes, unit, whole_steps)
+        parts = tuple(part for name_of in names for part in _named(pairs, name_of))
+        return Group(title, calibrated_on, tested_on, pairs, parts, notes, unit, whole_steps)
 
     return [
         group(
@@ -121,6 +115,10 @@ def published() -> list[Group]:
             unit="x",
         ),
     ]
+
+
+def _named(pairs: Iterable[Pair], name_of: Callable[[Pair], str]) -> tuple[Part, ...]:
+    return parts_by(dict.fromkeys(map(name_of, pairs)), lambda pair, name: name_of(pair) == name)
 
 
 MESSAGE_BYTES = 1e8

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.simulated import NAMES, claim_columns
-from experiments.common.claims.values import LEAST, METHODS, SPEED
+from experiments.common.claims.values import BASELINES, LEAST, METHODS, SPEED
 from experiments.common.figures.auto import (
     BY_QUALITY,
     COLOUR,
@@ -21,7 +21,7 @@ from experiments.common.figures.breakdown import PARTS, breakdown
 from experiments.common.figures.breakdown import finding as breakdown_finding
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.grouped_bars import judge_cells
-from experiments.common.figures.paper_words import BASELINES, MODELS, SCHEMES, TIMES, panel_order, scheme_name
+from experiments.common.figures.paper_words import MODELS, SCHEMES, TIMES, panel_order, scheme_name
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells

@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import fmean, median
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.values import METHODS
+from experiments.common.claims.values import BASELINES, METHODS
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.artifacts import long_figure
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
@@ -30,7 +30,7 @@ from experiments.common.evaluation.gaps import (
 from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.auto import AUTO
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.paper_words import BASELINES, OWN, scheme_name
+from experiments.common.figures.paper_words import OWN, scheme_name
 from experiments.common.figures.style import scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import FEWEST_STEPS

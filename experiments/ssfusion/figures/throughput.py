@@ -4,13 +4,13 @@ from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.simulated import judged
-from experiments.common.claims.values import SPEED
+from experiments.common.claims.values import BASELINES, SPEED
 from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.auto import AT_DENSITY, AUTO, BY_QUALITY, NO_PRINTED_TIMES, SAME_COMPRESSOR, budget_said
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.gains import Gains
 from experiments.common.figures.grouped_bars import Groups, judge_cells
-from experiments.common.figures.paper_words import BASELINES, MODELS
+from experiments.common.figures.paper_words import MODELS
 from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Picture, drawn_panels, facts, few, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, Panel, Spread, cells, metric, panels
