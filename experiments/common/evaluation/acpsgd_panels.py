@@ -32,16 +32,13 @@ def bar(
     return Bar(label or LABELS[name], COLOURS[name_of(name)], values, paper)
 
 
-def line(
-    rows: Sequence[Row], name: str, points: Sequence[tuple[float, Value]], label: str = "",
-    paper: Sequence[tuple[float, float]] = (),
-) -> Line:  # fmt: skip
+def line(rows: Sequence[Row], name: str, points: Sequence[tuple[float, Value]]) -> Line:
     """Return the line of one method over x, each point a value from steps; points without rows are left out."""
     found: dict[str, list[tuple[float, float]]] = {}
     for x, value in points:
         for calibration, y in values_by_calibration(_known(rows, name), value).items():
             found.setdefault(calibration, []).append((x, y))
-    return Line(label or LABELS[name], COLOURS[name], found, paper)
+    return Line(LABELS[name], COLOURS[name], found)
 
 
 def parts(rows: Sequence[Row], names: Sequence[str], model: str) -> dict[str, dict[str, Row]]:

@@ -49,12 +49,11 @@ class Bars:
 
 @dataclass(frozen=True)
 class Line:
-    """One method over x, by calibration, with the paper's points where it prints some."""
+    """One method over x, by calibration."""
 
     label: str
     colour: str
     points: Mapping[str, Sequence[tuple[float, float]]]
-    paper: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]
 
 def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
     table: list[dict[str, Any]] = []
-    for line in (line for line in panel.lines if any(line.points.values()) or line.paper):
+    for line in (line for line in panel.lines if any(line.points.values())):
         keys[line.label] = plt.Line2D([], [], color=line.colour, marker="o", markersize=2.5)
         for calibration, points in line.points.items():
             if points:
@@ -142,12 +141,6 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
             table += [
                 {"panel": panel.title, "method": line.label, "origin": origin, "x": x, "y": y}
                 for x, y in sorted(points)
-            ]
-        if line.paper:
-            axis.plot(*zip(*line.paper, strict=True), **{**PAPER, "color": line.colour})
-            keys["paper"] = plt.Line2D([], [], **PAPER)
-            table += [
-                {"panel": panel.title, "method": line.label, "origin": "paper", "x": x, "y": y} for x, y in line.paper
             ]
     xs = sorted({x for line in panel.lines for found in line.points.values() for x, _ in found})
     if panel.log_x:

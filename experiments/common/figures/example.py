@@ -62,16 +62,10 @@ class Example:
         system = TimingModel("example", self.world_size, {COMPRESSOR: times}, costs.exchange, ORIGIN, style="per_call")
         return simulate(plan, self.profile, system)
 
-    def gathered(self, *groups: Sequence[str], dense: Sequence[str] = (), host: Sequence[str] = ()) -> Bucket:
-        """Return a bucket that is all-gathered: each group is compressed together, those in `dense` not at all."""
-        segments = []
-        for group in groups:
-            if set(group) <= set(dense):
-                segments.append(Segment(tuple(group)))
-            else:
-                place: Placement = "host" if set(group) <= set(host) else "device"
-                segments.append(Segment(tuple(group), COMPRESSOR, self.density, placement=place))
-        return Bucket((Lane("all_gather", tuple(segments)),))
+    def gathered(self, *groups: Sequence[str], place: Placement = "device") -> Bucket:
+        """Return a bucket that is all-gathered: each group is compressed together."""
+        segments = tuple(Segment(tuple(group), COMPRESSOR, self.density, placement=place) for group in groups)
+        return Bucket((Lane("all_gather", segments),))
 
 
 def reduced(*tensors: str) -> Bucket:
@@ -95,22 +89,22 @@ class GivenBuffers(BufferPlanner):
         return list(BUFFERS)
 
 
-def planned(variant: str, example: Example = EXAMPLE) -> Plan:
-    """Return the plan of a variant of SSFusion: naive, or o and i in any order."""
+def planned(variant: str) -> Plan:
+    """Return the plan for EXAMPLE of a variant of SSFusion: naive, or o and i in any order."""
     letters = "" if variant == "naive" else variant
     options = SsfusionOptions(
-        compressor=COMPRESSOR, density=example.density, offload="o" in letters, interleave="i" in letters
+        compressor=COMPRESSOR, density=EXAMPLE.density, offload="o" in letters, interleave="i" in letters
     )
-    carrier = Carrier(COMPRESSOR, example.density, "all_gather")
-    buckets = GivenBuffers(example.profile, example.costs, carrier, options, Knobs()).buckets()
-    return example.plan(*buckets, scheme=f"ssfusion_{variant}")
+    carrier = Carrier(COMPRESSOR, EXAMPLE.density, "all_gather")
+    buckets = GivenBuffers(EXAMPLE.profile, EXAMPLE.costs, carrier, options, Knobs()).buckets()
+    return EXAMPLE.plan(*buckets, scheme=f"ssfusion_{variant}")
 
 
-def per_tensor(host: bool = False, example: Example = EXAMPLE) -> Plan:
-    """Return the plan that compresses every tensor on its own, on the host if asked for."""
-    names = list(example.tensors)
+def per_tensor(place: Placement = "device") -> Plan:
+    """Return the plan that compresses every tensor of EXAMPLE on its own."""
+    names = list(EXAMPLE.tensors)
     groups = [[(names[i],) for i in at] for at in BUFFERS]
-    return example.plan(*(example.gathered(*group, host=names if host else ()) for group in groups))
+    return EXAMPLE.plan(*(EXAMPLE.gathered(*group, place=place) for group in groups))
 
 
 def dense_tensors(plan: Plan) -> list[set[str]]:

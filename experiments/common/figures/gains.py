@@ -14,7 +14,7 @@ from experiments.common.claims.simulated import claim_columns, meets
 from experiments.common.claims.values import BASELINES, METHODS, SPEED
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.paper_words import TIMES, panel_order, panel_title, scheme_name
+from experiments.common.figures.paper_words import TIMES, columns, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import (
     BAND_COLOUR,
     COLUMN_IN,
@@ -93,29 +93,15 @@ class Gains:
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line per scheme of a cell: its throughput, and SSFusion's gain over it."""
-        ideal = cell.ideal(SPEED)
         return [
             {
-                "model": cell.case.model,
-                "dataset": cell.case.dataset,
-                "cluster": cell.case.cluster,
-                "world_size": cell.case.world_size,
-                "batch_size": cell.case.batch_size,
-                "origin": cell.how,
-                "hardware": row.origin.hardware,
+                **columns(cell, scheme, "model dataset cluster world_size batch_size origin hardware"),
                 self.varied: self.at(cell)[1],
-                "scheme": scheme,
-                "compressor": row.case.compressor or "",
-                "density": row.case.density,
-                "sent": cell.sent(scheme),
-                "samples_per_s": cell.value(scheme, SPEED) if cell.fits(scheme) else None,
-                "ideal_samples_per_s": ideal,
+                **columns(cell, scheme, "scheme compressor density sent samples_per_s ideal_samples_per_s"),
                 "ssfusion_gain": listed_gain(cell, scheme),
-                "fits": "yes" if cell.fits(scheme) else "no",
-                "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
-                "run": row.run_id,
+                **columns(cell, scheme, "fits extrapolated run"),
             }
-            for scheme, row in cell.rows.items()
+            for scheme in cell.rows
         ]
 
     def finding(self, rows: Sequence[Row]) -> str:

@@ -12,7 +12,7 @@ from experiments.common.claims.values import SPEED
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
+from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, columns, panel_order, panel_title, scheme_name
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, against_dense, cells
@@ -72,34 +72,23 @@ class Groups:
 
     def lines(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line of the figure's table per scheme; what does not fit into memory has no times."""
-        case = cell.case
         ideal = cell.ideal(SPEED)
         table = []
         for scheme, row in cell.rows.items():
-            fits = cell.fits(scheme)
-            speed = cell.value(scheme, SPEED) if fits else None
+            speed = cell.value(scheme, SPEED) if cell.fits(scheme) else None
             table.append(
                 {
-                    "workload": f"{case.model} / {case.dataset}",
-                    "cluster": str(case.cluster),
-                    "world_size": case.world_size,
-                    "batch_size": case.batch_size,
-                    "origin": cell.how,
-                    "hardware": row.origin.hardware,
+                    "workload": f"{cell.case.model} / {cell.case.dataset}",
+                    **columns(cell, scheme, "cluster world_size batch_size origin hardware"),
                     self.varied: self.at(cell)[1],
-                    "scheme": scheme,
-                    "compressor": row.case.compressor or "",
-                    "density": row.case.density,
-                    "sent": cell.sent(scheme),
-                    "iteration_s": cell.value(scheme, "iteration_s") if fits else None,
+                    **columns(cell, scheme, "scheme compressor density sent"),
+                    "iteration_s": cell.value(scheme, "iteration_s") if cell.fits(scheme) else None,
                     "samples_per_s": speed,
                     "vs_ddp": against_dense(cell, scheme),
                     "ideal_samples_per_s": ideal,
                     "scaling_factor": speed / ideal if speed and ideal else None,
                     "memory_gib": (row.metrics.get("peak_memory_bytes") or 0) / 2**30 or None,
-                    "fits": "yes" if fits else "no",
-                    "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
-                    "run": row.run_id,
+                    **columns(cell, scheme, "fits extrapolated run"),
                 }
             )
         return table

@@ -21,7 +21,7 @@ from experiments.common.figures.breakdown import PARTS, breakdown
 from experiments.common.figures.breakdown import finding as breakdown_finding
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.grouped_bars import judge_cells
-from experiments.common.figures.paper_words import MODELS, SCHEMES, TIMES, panel_order, scheme_name
+from experiments.common.figures.paper_words import MODELS, SCHEMES, TIMES, columns, panel_order, scheme_name
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
@@ -59,29 +59,17 @@ def _fig9_finding(rows: list[Row]) -> str:
     return f"64 GPUs over 8: {', '.join(parts)}" if parts else "not simulated on both 8 and 64 GPUs"
 
 
-def _setting(cell: Cell, row: Row) -> dict[str, Any]:
-    """Return the first columns of a table: where a row was simulated."""
-    return {
-        "model": cell.case.model,
-        "cluster": str(cell.case.cluster),
-        "world_size": cell.case.world_size,
-        "origin": cell.how,
-        "hardware": row.origin.hardware,
-    }
-
-
 def collective_lines(cell: Cell) -> list[dict[str, Any]]:
     """Return one line of the figure's table per collective."""
     return [
         {
-            **_setting(cell, row),
+            **columns(cell, scheme, "model cluster world_size origin hardware"),
             "collective": COLLECTIVES[scheme][0],
             "message_bytes": cell.value(scheme, "contributed_bytes"),
             "comm_s": cell.value(scheme, "comm_s"),
-            "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
-            "run": row.run_id,
+            **columns(cell, scheme, "extrapolated run"),
         }
-        for scheme, row in cell.rows.items()
+        for scheme in cell.rows
         if scheme in COLLECTIVES
     ]
 
@@ -175,16 +163,13 @@ def part_lines(cell: Cell) -> list[dict[str, Any]]:
     """Return one line of the figure's table per scheme: its parts in seconds, and what SSFusion saves of them."""
     return [
         {
-            **_setting(cell, row),
-            "scheme": scheme,
-            "sent": cell.sent(scheme),
+            **columns(cell, scheme, "model cluster world_size origin hardware scheme sent"),
             "iteration_s": cell.value(scheme, "iteration_s"),
             **{name: cell.value(scheme, name) for name in PARTS},
             "saved_by_ssfusion": listed_saving(cell, scheme),
-            "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
-            "run": row.run_id,
+            **columns(cell, scheme, "extrapolated run"),
         }
-        for scheme, row in cell.rows.items()
+        for scheme in cell.rows
     ]
 
 

@@ -68,7 +68,7 @@ FIG7 = Figure(
 FIG8 = Figure(
     "ssfusion.fig8", "Fig. 8: two ways to move sparsification to the host",
     Timelines(lambda: {
-        "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor(host=True)),
+        "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor("host")),
         "(b) Selective offloading (SSFusion-O)": EXAMPLE.step(planned("o")),
     }),
 )  # fmt: skip
