@@ -142,7 +142,8 @@ def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) ->
         values: dict[str, list[float]] = {}
         for prediction in listed:
             with suppress(NoRow):
-                values.setdefault(prediction.claim, []).append(prediction.value(steps))
+                value = prediction.value(steps)  # first: a claim without a row must not be listed
+                values.setdefault(prediction.claim, []).append(value)
         for claim_id, predicted in values.items():
             low, high = sorted(ours_as_stated(claim_id, value) for value in (min(predicted), max(predicted)))
             stated = next(prediction.stated(claim_id) for prediction in listed if prediction.claim == claim_id)
