@@ -1,15 +1,13 @@
 """What scheme=auto chooses, and what a quality of it rests on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.evaluation.configured import cluster
-from experiments.common.evaluation.quality_curves import origin
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table, caption_text, scheme_colour
+from experiments.common.evaluation.quality_panels import origin
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, plt, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.calibration.step_law import (
@@ -25,14 +23,9 @@ from ssfx.lab.calibration.step_law import (
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
-from ssfx.planning.plan import Lane, Plan
+from ssfx.planning.plan import Plan
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator.pricing.timeline import evaluate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- What scheme=auto sends and how, over the bandwidth between nodes, and what that gains; worked out on its plans --
 
@@ -60,10 +53,8 @@ class NetworkPoint:
     over_dense16: float
 
 
-def _choice(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _choice(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each model: shares stacked, and the speed over dense messages in 16 bits."""
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, Any]] = []
     canvas, axes = plt.subplots(1, len(MODELS), figsize=(7.4, 2.9), squeeze=False, layout="constrained")
     for axis, (label, model) in zip(axes[0], MODELS.items(), strict=True):
@@ -83,13 +74,10 @@ def _choice_panel(axis: Axes, title: str, found: list[NetworkPoint]) -> None:
     at = [one.gbps for one in found]
     stacks = [[100 * one.shares[name] for one in found] for name in METHODS]
     axis.stackplot(at, stacks, colors=list(METHODS.values()), linewidth=0)
-    axis.set_xscale("log")
-    axis.set_xlim(at[0], at[-1])
+    axis.set(xscale="log", xlim=(at[0], at[-1]))
     axis.set_xticks([1, 10, 100, 400], ["1", "10", "100", "400"])
     axis.minorticks_off()
-    axis.set_ylim(0, 100)
-    axis.set_xlabel("bandwidth between nodes (Gbit/s)")
-    axis.set_ylabel("gradient elements (%)")
+    axis.set(ylim=(0, 100), xlabel="bandwidth between nodes (Gbit/s)", ylabel="gradient elements (%)")
     axis.set_title(title, loc="left", fontweight="bold")
     speed = axis.twinx()
     speed.plot(at, [one.over_dense16 for one in found], color=scheme_colour("auto"), marker="o", markersize=3)
@@ -128,19 +116,15 @@ def _shares(plan: Plan) -> dict[str, float]:
     shares = dict.fromkeys(METHODS, 0.0)
     for _, lane in plan.lanes():
         for segment in lane.segments:
-            shares[_sent_by(lane, segment.compressor)] += plan.numel(segment) / total
+            gathers = "top-k gathered" if lane.collective.startswith("all_gather") else "top-k summed on the way"
+            compressor = segment.compressor
+            sent = "dense, 32 bits" if compressor is None else _BY_COMPRESSOR.get(name_of(compressor), gathers)
+            shares[sent] += plan.numel(segment) / total
     return shares
 
 
-def _sent_by(lane: Lane, compressor: str | None) -> str:
-    if compressor is None:
-        return "dense, 32 bits"
-    gathers = "top-k gathered" if lane.collective.startswith("all_gather") else "top-k summed on the way"
-    return _BY_COMPRESSOR.get(name_of(compressor), gathers)
-
-
 CHOICE = Figure(
-    "auto.choice", "what scheme=auto sends, by bandwidth", drawn(_choice), about=(), said=_choice_finding,
+    "auto.choice", "what scheme=auto sends, by bandwidth", _choice, about=(), said=_choice_finding,
     notes=(
         "No paper's figure: the scheme that chooses per bucket. Times are those of a step without its forward pass and "
         "optimizer.",
@@ -159,14 +143,12 @@ SHOWN = {
 """By the name of `step_law.method`: words and colour. The table of docs/workloads.md has all methods."""
 
 
-def _step_law(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each task; nothing where no method was run beside dense training."""
     long = long_rows(rows)
-    laws = step_laws(long, lambda row: name if (name := method(row)) in SHOWN else "")
+    laws = _laws(long)
     if not laws:
         return None
-    import matplotlib.pyplot as plt
-
     tasks = sorted({task for law in laws.values() for task in law.tasks})
     table: list[dict[str, Any]] = []
     size_in = (COLUMN_IN * max(1.7, len(tasks)), 3.1)
@@ -185,7 +167,8 @@ def _step_law(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
                 axis.scatter(at, steps, s=8, marker=mark, color=colour, alpha=0.6, linewidths=0.8)
             if law := laws.get(name):
                 ends = [1.0, float(longest)]
-                (keys[words],) = axis.plot(ends, [_steps(law, end) for end in ends], color=colour, linewidth=1.4)
+                fitted = [law.delay_steps + (1 + law.factor) * end for end in ends]
+                (keys[words],) = axis.plot(ends, fitted, color=colour, linewidth=1.4)
             table += [
                 {"task": task, "method": name, "dense_steps": x, "steps": y, "reached": there} for x, y, there in points
             ]
@@ -199,11 +182,9 @@ def _step_law(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
     return canvas, table
 
 
-def _step_law_finding(rows: list[Row]) -> str:
-    """Return the law of the methods that are shown."""
-    laws = step_laws(rows, lambda row: name if (name := method(row)) in SHOWN else "")
-    said = [f"{SHOWN[name][0]} {law.delay_steps:+.0f} steps {law.factor:+.1%}" for name, law in laws.items()]
-    return "; ".join(said) or "no method was run beside dense training"
+def _laws(rows: list[Row]) -> dict[str, StepLaw]:
+    """Return the law of each method that is shown."""
+    return step_laws(rows, lambda row: name if (name := method(row)) in SHOWN else "")
 
 
 def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, bool]]:
@@ -218,13 +199,12 @@ def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, b
     return found
 
 
-def _steps(law: StepLaw, at: float) -> float:
-    return law.delay_steps + (1 + law.factor) * at
-
-
 STEP_LAW = Figure(
-    "auto.step_law", "steps to a quality, by the steps that dense training takes to it", drawn(_step_law), about=(),
-    needs={"experiment": EXPERIMENT, "evaluate": True}, said=_step_law_finding,
+    "auto.step_law", "steps to a quality, by the steps that dense training takes to it", _step_law, about=(),
+    needs={"experiment": EXPERIMENT, "evaluate": True},
+    said=lambda rows: "; ".join(
+        f"{SHOWN[name][0]} {law.delay_steps:+.0f} steps {law.factor:+.1%}" for name, law in _laws(rows).items()
+    ) or "no method was run beside dense training",
     notes=(
         "No paper's figure. A dot is a level of quality that dense training reached for the first time, and a run of "
         "the method with the same seed that reached it; crosses were never reached, and stand at the end of the run. "

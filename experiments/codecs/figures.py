@@ -1,21 +1,14 @@
 """How many elements sparsifiers send beside how many were asked for: distribution over tensors and steps, per codec."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.style import ORIGIN_HATCHES, Table, drawn_panels
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Picture, drawn_panels
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, metric, panels
 from ssfx.lab.results.density_bins import NOTHING, centre, merged, quantile
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 COLOUR = "#56b4e9"
 AREA = 120
@@ -25,16 +18,14 @@ TICKS = {1 / 64: "1/64", 1 / 16: "1/16", 1 / 4: "1/4", 1.0: "1", 4.0: "4", 16.0:
 QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 
 
-def _achieved(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _achieved(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return one box per codec on a logarithmic axis over the dots of all that was observed."""
     shown = [_by_codec(panel) for panel in panels(rows)]
     if not shown:
         return None
-    tables = [lines(panel) for panel in shown]
     machines = sorted({f"{panel.kind} on {panel.hardware}" for panel in shown})
     text = [f"{'; '.join(machines)}. Box: quartiles; whiskers: 5th to 95th percentile; right: pairs that sent nothing."]
-    canvas = drawn_panels(shown, tables, _draw_panel, text, "elements sent / elements asked for")
-    return canvas, [line for table in tables for line in table]
+    return drawn_panels(shown, lines, _draw_panel, text, "elements sent / elements asked for")
 
 
 def _achieved_finding(rows: list[Row]) -> str:
@@ -111,7 +102,7 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
 
 
 ACHIEVED = Figure(
-    "codecs.achieved_density", "achieved over target density of each sparsifier", drawn(_achieved),
+    "codecs.achieved_density", "achieved over target density of each sparsifier", _achieved,
     about=("micro.fig1.hard_density",), needs={"experiment": "achieved_density"}, said=_achieved_finding,
     command="ssfx run experiment=achieved_density preset=short repeats=1",
     notes=(

@@ -1,20 +1,13 @@
 """The map of 2026: what compression gains in time to quality, by GPU and by bandwidth of the network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.evaluation.set_ups import CheckedPlace, counted, map_lines, places
-from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.style import Table, caption_text
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import Axes, Picture, caption_text, plt
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 GPUS = {
     ("v100", "fp32"): "V100, fp32 (2017)",
@@ -39,13 +32,11 @@ HATCHES = ("#b9b9b9", "#93ad89", "#6d9a60", "#d6ead3", "#9cc6a5")
 """Colours of hatches that are seen on each of COLOURS."""
 
 
-def _map(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _map(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return the map, a block for each kind of network: the median gain over models, and how many models surely win."""
     table = lines(places(rows)[0])
     if not table:
         return None
-    import matplotlib.pyplot as plt
-
     ranges = [f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in pairwise(STEPS)]
     text = [
         "Colour and factor: median over models of the time to quality of the best dense training, in 16 bits too, over "
@@ -69,8 +60,6 @@ def _map(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
 
 
 def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str], table: list[dict[str, Any]]) -> None:
-    from matplotlib.patches import Rectangle
-
     for line in table:
         x, y = rates.index(line["gbps"]), gpus.index(line["gpu"])
         degree = sum(line["gain"] >= step for step in STEPS) - 1
@@ -78,7 +67,7 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
         dark = line["gain"] >= STEPS[3]
         hatch = "" if line["wins"] and line["checked"] else "////"
         axis.add_patch(
-            Rectangle(
+            plt.Rectangle(
                 (x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, edgecolor=HATCHES[degree], hatch=hatch, linewidth=0
             )
         )
@@ -88,8 +77,7 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
             x, y, f"{said}\n{line['wins']}/{line['models']}", ha="center", va="center", fontsize=5.6, linespacing=1.0,
             color="white" if dark else "black", bbox=behind,
         )  # fmt: skip
-    axis.set_xlim(-0.5, len(rates) - 0.5)
-    axis.set_ylim(-0.5, len(gpus) - 0.5)
+    axis.set(xlim=(-0.5, len(rates) - 0.5), ylim=(-0.5, len(gpus) - 0.5))
     axis.set_xticks(range(len(rates)), [f"{rate:.3g}" for rate in rates])
     axis.set_yticks(range(len(gpus)), gpus if network == TCP else [""] * len(gpus))
     axis.set_title(f"{network.removeprefix('GPUs over ')} between nodes")
@@ -108,7 +96,7 @@ def _map_finding(rows: list[Row]) -> str:
 
 
 MAP = Figure(
-    "edition2026.map", "where compression pays in 2026, by GPU and by bandwidth of the network", drawn(_map),
+    "edition2026.map", "where compression pays in 2026, by GPU and by bandwidth of the network", _map,
     about=(), needs={"experiment": "edition2026", "calibration": bool, "sharding": bool}, said=_map_finding,
     notes=("No paper's figure: what docs/edition2026.md says rests on it.",),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.common.claims.every_claim import claims_by_id
+from experiments.common.figures.every_claim import claims_by_id
 from experiments.common.validation import published_acpsgd, published_mergecomp, published_s2reducer
 from ssfx.advice.checked import CHECKED, network_of, where_checked
 from ssfx.core.component_file import component_file

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import experiments.common.evaluation
-from experiments.common.claims.every_claim import verdicts
 from experiments.common.claims.summary import JUDGED
 from experiments.common.figures.discovery import discover, experiments_dir
+from experiments.common.figures.every_claim import verdicts
 from experiments.common.pages.readme import reference_rows
 from ssfx.core.rows import Row
 

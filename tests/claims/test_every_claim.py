@@ -8,10 +8,10 @@ import pytest
 from figures.synthetic import row
 from figures.synthetic_clusters import clusters
 
-from experiments.common.claims.every_claim import headlines, verdicts, why_not_attempted, within_error
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.discovery import discover
+from experiments.common.figures.every_claim import headlines, verdicts, why_not_attempted, within_error
 from ssfx.advice.trust import Trust
 from ssfx.core.errors import RunError
 

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from experiments.common.claims.every_claim import headlines
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.simulated import explained, meets, too_close
 from experiments.common.figures.discovery import discover
+from experiments.common.figures.every_claim import headlines
 from experiments.common.pages.readme import reference_rows
 from ssfx.lab.results.comparisons import as_the_paper_ran, cells
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from experiments.common.claims.evidence import evidence, run_counts
+from experiments.common.claims.evidence import evidence
 from experiments.common.claims.ledger import ledgers
+from experiments.common.cli.status import run_counts
 from ssfx.cli import main
 from ssfx.core.case import Case
 from ssfx.core.origin import Origin

@@ -14,13 +14,12 @@ import pytest
 from figures.synthetic_clusters import clusters
 from PIL import Image
 
-from experiments.common.claims.every_claim import headlines
 from experiments.common.claims.ledger import ledgers
 from experiments.common.figures.discovery import discover
+from experiments.common.figures.every_claim import headlines
 from experiments.common.pages import report
 from experiments.common.pages.readme import reference_rows
-from experiments.common.pages.report import report_page
-from experiments.common.pages.step_timeline import chosen_row, step_timeline
+from experiments.common.pages.report import chosen_row, report_page, step_timeline
 
 VOID = {"meta", "img", "input", "br"}
 OPTIONAL = {"tr", "td", "th", "li", "p"}

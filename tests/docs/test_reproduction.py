@@ -7,11 +7,11 @@ import pytest
 from figures.synthetic import throughput
 from figures.synthetic_clusters import clusters
 
-from experiments.common.claims.every_claim import verdicts
 from experiments.common.claims.ledger import ledgers
 from experiments.common.figures.discovery import discover
+from experiments.common.figures.every_claim import verdicts
 from experiments.common.pages import readme as docs
-from experiments.common.pages.markdown import anchor, cut, table
+from experiments.common.pages.markdown import anchor, table
 from experiments.common.pages.reproduction import reproduction_page
 
 
@@ -80,7 +80,5 @@ def test_without_rows_the_page_says_so():
 
 def test_cells_of_tables_cannot_break_them():
     assert table(("a", "b"), [("x|y", "z")]) == "| a | b |\n| --- | --- |\n| x\\|y | z |"
-    assert cut("one two three", 13) == "one two three"
-    assert cut("one two, three", 10) == "one two…"
     assert anchor("Options that several schemes share") == "options-that-several-schemes-share"
     assert anchor("ssfusion.fig11_clusters") == "ssfusionfig11_clusters"

@@ -7,11 +7,11 @@ import pytest
 from figures.synthetic import row
 from figures.synthetic_clusters import SPEEDS, clusters, growth, setting, simulated
 
-from experiments.common.claims.every_claim import headlines, verdicts
 from experiments.common.claims.evidence import evidence
 from experiments.common.claims.ledger import ledgers
 from experiments.common.claims.simulated import judged
 from experiments.common.figures.discovery import discover
+from experiments.common.figures.every_claim import headlines, verdicts
 from experiments.common.figures.gains import bands, gain
 from ssfx.advice.cases import simulate_case
 from ssfx.core.errors import RunError

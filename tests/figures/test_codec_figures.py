@@ -9,7 +9,7 @@ from figures.synthetic import achieved_density, compressor_row, latencies, row
 
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.drawing import draw_all
-from experiments.common.figures.latency import COMMAND, points, published
+from experiments.ssfusion.figures.latency import TIMED_BY, points, published
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.config import resolve_job
@@ -140,4 +140,4 @@ def test_the_benchmark_writes_rows_that_the_figures_draw(tmp_path):
 
 def test_rows_with_a_memory_are_left_out():
     assert discover()[FIG04].select([compressor_row("dgc", 100, [1.0, 1.0], memory="residual")]) == []
-    assert discover()[FIG04].command == COMMAND
+    assert discover()[FIG04].command == TIMED_BY

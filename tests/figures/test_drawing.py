@@ -57,7 +57,7 @@ def test_what_has_not_changed_is_left_alone_and_what_has_is_drawn(tmp_path, monk
 
     (tmp_path / "ssfusion.eq1.csv").write_text("touched")
     assert states(draw_all(SMALL, [], tmp_path)) == {"ssfusion.eq1": "drawn", "ssfusion.fig3": "unchanged"}
-    monkeypatch.setattr(drawing, "_package_digest", lambda: "other code")
+    monkeypatch.setattr(drawing.Inputs, "_package", "other code")
     assert set(states(draw_all(SMALL, [], tmp_path)).values()) == {"drawn"}
 
 

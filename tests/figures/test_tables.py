@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from experiments.common.figures.discovery import discover
+from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import OUTCOME_COLOURS, SCHEME_COLOURS, save, style
 from experiments.common.figures.tables import draw_table
 from ssfx.core.paths import reference_dir
@@ -28,8 +29,12 @@ def colours(path):
         return {colour for _, colour in flat.getcolors(flat.width * flat.height)}, flat.info["dpi"][0]
 
 
+def drawn(name, title, columns, lines, out):
+    return Figure(name, title, lambda *_: draw_table(title, columns, lines)).draw([], out)
+
+
 def test_a_table_is_four_files_and_its_csv_has_what_the_picture_leaves_out(tmp_path):
-    files = draw_table("a.table1", "A table", {"model": "model", "share": "%"}, ROWS, tmp_path)
+    files = drawn("a.table1", "A table", {"model": "model", "share": "%"}, ROWS, tmp_path)
     assert files == [tmp_path / f"a.table1.{ending}" for ending in ("png", "pdf", "svg", "csv")]
     lines = list(csv.DictReader((tmp_path / "a.table1.csv").read_text().splitlines()))
     assert [line["claim"] for line in lines] == ["x", "y"]
@@ -43,7 +48,7 @@ def test_a_table_is_wide_enough_for_its_text(tmp_path):
     close, plt.close = plt.close, kept.append
     try:
         columns = {key: key for key in ROWS[0]}
-        draw_table("a.table1", "A table whose title is longer than anything in its two lines", columns, ROWS, tmp_path)
+        drawn("a.table1", "A table whose title is longer than anything in its two lines", columns, ROWS, tmp_path)
     finally:
         plt.close = close
     (figure,) = kept
@@ -71,7 +76,7 @@ def test_every_scheme_colour_is_in_the_picture_as_it_was_chosen(tmp_path):
 
 @pytest.mark.parametrize("outcome", ["agrees", "disagrees"])
 def test_an_outcome_is_set_in_its_colour(tmp_path, outcome):
-    png = draw_table("a.b", "t", {"verdict": "verdict"}, [{"verdict": outcome}], tmp_path)[0]
+    png = drawn("a.b", "t", {"verdict": "verdict"}, [{"verdict": outcome}], tmp_path)[0]
     assert rgb(OUTCOME_COLOURS[outcome]) in colours(png)[0]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.common.claims.evidence import run_counts
+from experiments.common.cli.status import run_counts
 from experiments.common.figures.drawing import MANIFEST, _manifest
 from experiments.common.validation.recorded import _plans_in
 from ssfx.core.case import Case

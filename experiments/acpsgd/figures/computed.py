@@ -1,17 +1,15 @@
 """What of ACP-SGD is computed from shapes, formulas and small examples, without a run."""
 
-from __future__ import annotations
-
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
-from experiments.common.evaluation.configured import cluster, settings
-from experiments.common.evaluation.judging import absent, held, number, says
+from experiments.common.evaluation.configured import bytes_per_element, cluster, orthogonalisations, products, settings
+from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.low_rank import (
     EACH,
     MODELS,
@@ -24,11 +22,11 @@ from experiments.common.evaluation.low_rank import (
     share_below,
     step,
 )
-from experiments.common.evaluation.operators import bytes_per_element, orthogonalisations, products
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import COMPUTED, Tabular
 from experiments.common.figures.timelines import Timelines
+from experiments.common.validation.published_steps import number
 from ssfx.collectives.primitives import traffic
 from ssfx.compressors import build
 from ssfx.core.rows import Row
@@ -37,9 +35,6 @@ from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.planning.costs import Curve
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, MIB
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 TESTBED = "acpsgd_10gbe"
 
@@ -115,16 +110,13 @@ def distances(feedback: bool) -> list[float]:
     return found
 
 
-def _alg2(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _alg2(figure: Figure, rows: list[Row]) -> Picture:
     """Return how far the mean of what was applied is from the mean gradient, over steps."""
-    import matplotlib.pyplot as plt
-
     curves = {"with error feedback": distances(True), "without": distances(False)}
     canvas, axis = plt.subplots(figsize=(1.2 * COLUMN_IN, 2.3), layout="constrained")
     for (name, own), colour in zip(curves.items(), ("#0072b2", "#d55e00"), strict=True):
         axis.plot(range(1, STEPS + 1), own, color=colour, label=name)
-    axis.set_xlabel("step")
-    axis.set_ylabel("distance from the gradient")
+    axis.set(xlabel="step", ylabel="distance from the gradient")
     axis.set_ylim(bottom=0)
     title = f"rank {SMALL_RANK} of a {SMALL_SHAPE[0]} x {SMALL_SHAPE[1]} matrix, {WORKERS} workers"
     axis.set_title(title, loc="left", fontweight="bold")
@@ -139,35 +131,30 @@ def _alg2(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
 
 
 ALG2 = Figure(
-    "acpsgd.alg2", "ACP-SGD with and without error feedback", drawn(_alg2), Judged(),
+    "acpsgd.alg2", "ACP-SGD with and without error feedback", _alg2, Judged(),
     said=lambda _: f"{distances(True)[-1]:.2f} with error feedback, {distances(False)[-1]:.2f} without",
 )  # fmt: skip
 
 
 # ---- Figs. 1, 4 and 5 ------------------------------------------------------------------------------------------------
 
-ONE_BY_ONE = Timelines(
-    lambda: {
+FIG1 = Figure(
+    "acpsgd.fig1", "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed",
+    Timelines(lambda: {
         "(a) no overlap": step(EACH, overlap=False),
         "(b) WFBP": step(EACH),
         "(c) compressed communication": step(EACH, "acpsgd(rank=4)"),
-    }
-)
-FIG1 = Figure(
-    "acpsgd.fig1", "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed", ONE_BY_ONE, Judged(),
-    said=ONE_BY_ONE.finding,
+    }),
+    Judged(),
 )  # fmt: skip
-
-IN_TURNS = Timelines(
-    lambda: {
+FIG4 = Figure(
+    "acpsgd.fig4", "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it",
+    Timelines(lambda: {
         "(a) Power-SGD": step(TOGETHER, "powersgd(rank=4)", overlap=False),
         "(b) Power-SGD with WFBP": step(EACH, "powersgd(rank=4)"),
         "(c) ACP-SGD with WFBP": step(EACH, "acpsgd(rank=4)"),
-    }
-)
-FIG4 = Figure(
-    "acpsgd.fig4", "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it", IN_TURNS,
-    Judged(reason="asks for compression beside backward on one GPU; none was timed so"), said=IN_TURNS.finding,
+    }),
+    Judged(reason="asks for compression beside backward on one GPU; none was timed so"),
 )  # fmt: skip
 
 PANELS = {"ResNet-50": ("acpsgd.iv.cdf.resnet50", 1e4), "BERT-Base": ("acpsgd.iv.cdf.bertbase", 1e5)}
@@ -177,10 +164,8 @@ LAST_DIGIT = 5.0
 """The text says 30 %: half of its last digit that counts."""
 
 
-def _fig5(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig5(figure: Figure, rows: list[Row]) -> Picture:
     """Return the cumulative distributions, with the rise that the text states as a bracket."""
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, Any]] = []
     canvas, axes = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.3), sharey=True, layout="constrained")
     for axis, (name, (claim, limit)) in zip(axes, PANELS.items(), strict=True):
@@ -209,19 +194,15 @@ def _rises(rows: list[Row]) -> list[Verdict]:
     found = []
     for name, (claim, limit) in PANELS.items():
         before, p, q = (share_below(sizes, limit) for sizes in (of(name).whole, of(name).p, of(name).q))
-        rises = sorted((p - before, q - before))
-        found.append(held(claim, (rises[0], rises[1]), tolerance=LAST_DIGIT / number(claim)))
+        found.append(held(claim, (min(p, q) - before, max(p, q) - before), tolerance=LAST_DIGIT / number(claim)))
     return found
 
 
-def _fig5_finding(rows: list[Row]) -> str:
-    found = FIG5.judge(rows)
-    return "small tensors: " + "; ".join(f"{one.ours} more" for one in found) + f" ({counted(found)})"
-
-
-FIG5 = Figure(
-    "acpsgd.fig5", "Sizes of tensors before and after compression", drawn(_fig5), Judged(_rises), said=_fig5_finding
-)
+FIG5: Figure = Figure(
+    "acpsgd.fig5", "Sizes of tensors before and after compression", _fig5, Judged(_rises),
+    said=lambda rows: "small tensors: " + "; ".join(f"{one.ours} more" for one in FIG5.judge(rows))
+    + f" ({counted(FIG5.judge(rows))})",
+)  # fmt: skip
 
 
 # ---- Tables I and II -------------------------------------------------------------------------------------------------

@@ -1,16 +1,17 @@
 """ACP-SGD's accuracy, from long runs: Figs. 6 and 7."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from math import log
 from statistics import fmean
 
 from experiments.common.claims.verdicts import Outcome, Verdict
-from experiments.common.evaluation.artifacts import Judged, Quality, long_figure
+from experiments.common.evaluation.artifacts import Judged, long_figure
 from experiments.common.evaluation.gaps import (
     COST,
-    Gap,
+    SCALE,
     Task,
     Wanted,
+    gaps,
     judged_order,
     log_quality,
     no_row,
@@ -18,10 +19,10 @@ from experiments.common.evaluation.gaps import (
     tasks,
     usual,
 )
-from experiments.common.evaluation.judging import number, says
-from experiments.common.evaluation.quality_curves import SCALE, curve
-from experiments.common.evaluation.quality_panels import Panel
+from experiments.common.evaluation.judging import says
+from experiments.common.evaluation.quality_panels import Panel, Quality, curve
 from experiments.common.figures.auto import AUTO, COLOUR
+from experiments.common.validation.published_steps import number
 from ssfx.core.rows import Row
 
 PANELS = {"vgg16": ("vgg", "VGG on CIFAR-10"), "resnet18": ("resnet", "ResNet on CIFAR-10")}
@@ -32,6 +33,9 @@ PANELS = {"vgg16": ("vgg", "VGG on CIFAR-10"), "resnet18": ("resnet", "ResNet on
 
 METHODS = {"ddp": "S-SGD", "powersgd": "Power-SGD", "acpsgd": "ACP-SGD"}
 COLOURS = {"S-SGD": "#5f5f5f", "Power-SGD": "#a8324a", "ACP-SGD": "#0072b2", AUTO: COLOUR}
+PARITY: tuple[tuple[str, str, Wanted], ...] = (("ACP-SGD", "S-SGD", "equal"), ("ACP-SGD", "Power-SGD", "equal"))
+SLOWER: tuple[tuple[str, str, Wanted], ...] = (("ACP-SGD", "S-SGD", "below"), ("Power-SGD", "S-SGD", "below"))
+"""What the text says of the end, and of the beginning."""
 CLOSE = 0.005
 """Difference of accuracies to S-SGD that the ledger allows ACP-SGD at a reduced scale."""
 EARLY = 0.1
@@ -42,12 +46,6 @@ def method(row: Row) -> str:
     """Return what the paper calls a row's method, scheme=auto as it is, "" for others."""
     plain = row.case.compressor in (None, row.case.scheme) and usual(row)
     return AUTO if row.case.scheme == AUTO else METHODS.get(row.case.scheme, "") if plain else ""
-
-
-def _fig6(rows: list[Row]) -> list[Panel]:
-    """Return accuracy over steps, and at the end over that of S-SGD, a panel for each network."""
-    found = tasks(rows, method)
-    return [Panel(title, task_of(found, word), COLOURS, "S-SGD") for word, title in PANELS.values()]
 
 
 def _fig6_verdicts(rows: list[Row]) -> list[Verdict]:
@@ -61,22 +59,11 @@ def _fig6_verdicts(rows: list[Row]) -> list[Verdict]:
             found.append(_gap(f"acpsgd.fig6.{key}", task))
         else:
             found.append(no_row(f"acpsgd.fig6.{key}", [f"ACP-SGD on {key}"]))
-    parity = _pairs(final, [("ACP-SGD", "S-SGD", "equal"), ("ACP-SGD", "Power-SGD", "equal")])
-    slower = _pairs(early, [("ACP-SGD", "S-SGD", "below"), ("Power-SGD", "S-SGD", "below")])
-    for claim, pairs, trained in (("acpsgd.fig6.parity", parity, final), ("acpsgd.fig6.early", slower, early)):
-        words = "; ".join(one.words for one in trained if one.knows(*METHODS.values()))
+    for claim, trained, wanted in (("acpsgd.fig6.parity", final, PARITY), ("acpsgd.fig6.early", early, SLOWER)):
+        known = [one for one in trained if one.knows(*METHODS.values())]
         missing = [title for word, title in PANELS.values() if not task_of(trained, word)]
-        found.append(judged_order(claim, pairs, words, missing) if pairs else no_row(claim))
+        found.append(judged_order(claim, gaps(known, *wanted), known, missing))
     return found
-
-
-def _pairs(found: Sequence[Task], wanted: Sequence[tuple[str, str, Wanted]]) -> list[tuple[str, Gap, Wanted]]:
-    return [
-        (f"{task.model}: {one} over {other}", task.gap(one, other), word)
-        for task in found
-        if task.knows(*METHODS.values())
-        for one, other, word in wanted
-    ]
 
 
 def _gap(claim: str, task: Task) -> Verdict:
@@ -104,12 +91,21 @@ def _early(row: Row) -> float:
     return -value if name == "perplexity" else value
 
 
+def panels(label: Callable[[Row], str], colours: Mapping[str, str], baseline: str) -> Quality:
+    """Return accuracy over steps, and at the end over that of the baseline, a panel for each network."""
+    return Quality(
+        lambda rows: [
+            Panel(title, task_of(tasks(rows, label), word), colours, baseline) for word, title in PANELS.values()
+        ]
+    )
+
+
 ONE_NUMBER = (
     "The paper prints the accuracy of ACP-SGD alone (94.1 and 94.6 %), so that no gap of its own stands beside ours."
 )
 FIG6 = long_figure(
-    "acpsgd.fig6", "Accuracy of S-SGD, Power-SGD and ACP-SGD", Quality(_fig6), Judged(_fig6_verdicts, cost=COST),
-    notes=(ONE_NUMBER,),
+    "acpsgd.fig6", "Accuracy of S-SGD, Power-SGD and ACP-SGD", panels(method, COLOURS, "S-SGD"),
+    Judged(_fig6_verdicts, cost=COST), notes=(ONE_NUMBER,),
 )  # fmt: skip
 
 
@@ -129,26 +125,20 @@ def variant(row: Row) -> str:
     return "no error feedback" if row.case.memory in (None, "none") else "ACP-SGD"
 
 
-def _fig7(rows: list[Row]) -> list[Panel]:
-    """Return accuracy over steps, and at the end over that of ACP-SGD, a panel for each network."""
-    found = tasks(rows, variant)
-    return [Panel(title, task_of(found, word), VARIANTS, "ACP-SGD") for word, title in PANELS.values()]
-
-
 def _fig7_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return whether each mechanism is missed clearly, beyond the noise of seeds."""
     found = []
     every = [task for word, _ in PANELS.values() if (task := task_of(tasks(rows, variant), word))]
     for claim, without in (("acpsgd.fig7.ef", "no error feedback"), ("acpsgd.fig7.reuse", "no reuse")):
         known = [task for task in every if task.knows("ACP-SGD", without)]
-        pairs: list[tuple[str, Gap, Wanted]] = [
-            (f"{task.model}: ACP-SGD over {without}", task.gap("ACP-SGD", without), "clearly above") for task in known
-        ]
-        words = "; ".join(task.words for task in known)
-        found.append(judged_order(claim, pairs, words) if pairs else no_row(claim, [f"ACP-SGD with {without}"]))
+        pairs = gaps(known, ("ACP-SGD", without, "clearly above"))
+        found.append(judged_order(claim, pairs, known) if pairs else no_row(claim, [f"ACP-SGD with {without}"]))
     return found
 
 
 FIG7 = long_figure(
-    "acpsgd.fig7", "ACP-SGD without error feedback or reuse", Quality(_fig7), Judged(_fig7_verdicts, cost=COST)
+    "acpsgd.fig7",
+    "ACP-SGD without error feedback or reuse",
+    panels(variant, VARIANTS, "ACP-SGD"),
+    Judged(_fig7_verdicts, cost=COST),
 )

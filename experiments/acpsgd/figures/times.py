@@ -1,17 +1,21 @@
 """ACP-SGD's iteration times, from simulated rows: Figs. 2, 3 and 8 to 13, Table III."""
 
-from collections.abc import Callable, Iterator
-from statistics import fmean
+from collections.abc import Iterator, Sequence
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Outcome, Verdict, counted
 from experiments.common.evaluation.acpsgd_panels import COLOURS, LABELS, NOTE, bar, iteration_s, line, parts
-from experiments.common.evaluation.artifacts import Judged, Panels, Parts, about
+from experiments.common.evaluation.artifacts import Judged, about
 from experiments.common.evaluation.configured import cluster
-from experiments.common.evaluation.judging import absent, held, number, stated
+from experiments.common.evaluation.judging import absent, held
 from experiments.common.evaluation.low_rank import mib, of
-from experiments.common.evaluation.row_steps import NoRow, by_calibration, prediction_bars
-from experiments.common.evaluation.step_plots import Bars, Line, Lines
+from experiments.common.evaluation.row_steps import (
+    by_calibration,
+    in_all,
+    prediction_bars,
+    values_by_calibration,
+)
+from experiments.common.evaluation.step_plots import Bars, Line, Lines, Panels, Parts
 from experiments.common.figures.auto import AUTO
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.validation.published_acpsgd import (
@@ -23,7 +27,7 @@ from experiments.common.validation.published_acpsgd import (
     table_3,
     timed,
 )
-from experiments.common.validation.published_steps import Prediction, Steps, mean, method, over
+from experiments.common.validation.published_steps import Prediction, Steps, Value, mean, method, number, over, stated
 from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search.byte_groups import MIB
@@ -35,11 +39,17 @@ POWER = ("powersgd", "powersgd-star")
 SMALL = ("ResNet-50", "BERT-Base")
 """The models that the paper shows where it shows two."""
 GAIN = {"over": COLOURS["acpsgd"]}
+NO_MEMORY = "what Sign-SGD's code keeps in memory is not modelled, only what ours would"
 
 
-def seconds(name: str, setup: Setup) -> Callable[[Steps], float]:
+def seconds(name: str, setup: Setup) -> Value:
     """Return how the iteration time of a method follows from steps."""
     return lambda steps: iteration_s(steps, name, setup)
+
+
+def fastest(steps: Steps, names: Sequence[str], at: Setup) -> str:
+    """Return the method with the shortest iteration."""
+    return min(names, key=lambda name: iteration_s(steps, name, at))
 
 
 # ---- Fig. 2 and Table III: methods on four models --------------------------------------------------------------------
@@ -76,26 +86,20 @@ def _topk_large(steps: Steps) -> tuple[bool, str]:
     return times["topk"] < times["ssgd"], f"{times['topk'] / times['ssgd']:.2f}x of S-SGD's time"
 
 
-def _power_best(steps: Steps) -> tuple[bool, str]:
-    wins = [min(COMPRESSORS[1:], key=_times(steps, model).__getitem__) == "powersgd" for model in MODELS]
-    return all(wins), f"best for {sum(wins)} of {len(wins)} models"
-
-
 def _power_small(steps: Steps) -> tuple[bool, str]:
     wins = [model for model in MODELS if _times(steps, model)["powersgd"] < _times(steps, model)["ssgd"]]
     return set(wins) == {"BERT-Base", "BERT-Large"}, f"faster for {', '.join(wins) or 'none'}"
 
 
-def _oom(rows: list[Row]) -> list[Verdict]:
-    why = "what Sign-SGD's code keeps in memory is not modelled, only what ours would"
-    return [absent("acpsgd.fig2.oom", why)] if by_calibration(rows) else []
-
-
 FIG2 = Figure(
     "acpsgd.fig2", "Iteration times of S-SGD and three compressors", Panels(_fig2),
-    Judged(_oom, ratios, {
+    Judged(lambda rows: [absent("acpsgd.fig2.oom", NO_MEMORY)] if by_calibration(rows) else [], ratios, {
         "acpsgd.intro.ssgd_faster": _dense_faster, "acpsgd.fig2.topk_large": _topk_large,
-        "acpsgd.fig2.power_best": _power_best, "acpsgd.fig2.power_small": _power_small,
+        "acpsgd.fig2.power_best": in_all(
+            "best for {} of {} models",
+            lambda steps: (fastest(steps, COMPRESSORS[1:], Setup(model)) == "powersgd" for model in MODELS),
+        ),
+        "acpsgd.fig2.power_small": _power_small,
     }),
     needs=simulated("acpsgd_models"), notes=(NOTE,),
 )  # fmt: skip
@@ -105,10 +109,8 @@ def _table3(rows: list[Row]) -> list[Bars]:
     """Return one panel a model: simulated times as bars, the paper's as open marks."""
     panels = []
     for model, (_, key, _) in MODELS.items():
-        bars = []
-        for name in (*LOW_RANK, AUTO):
-            paper = (number(f"acpsgd.table3.{key}.{name}"),) * 2 if name in LOW_RANK else None
-            bars.append(bar(rows, name, Setup(model), scale=1e3, paper=paper))
+        paper = {name: (number(f"acpsgd.table3.{key}.{name}"),) * 2 for name in LOW_RANK}
+        bars = [bar(rows, name, Setup(model), scale=1e3, paper=paper.get(name)) for name in (*LOW_RANK, AUTO)]
         panels.append(Bars(model, bars, "iteration (ms)"))
     return panels
 
@@ -134,20 +136,10 @@ def _table3_predictions() -> Iterator[Prediction]:
 
 def _table3_finding(rows: list[Row]) -> str:
     """Return what ACP-SGD gains over S-SGD on average, by calibration."""
-    said = []
-    for calibration, steps in by_calibration(rows).items():
-        try:
-            gains = [over(timed("ssgd", Setup(model)), timed("acpsgd", Setup(model)))(steps) for model in MODELS]
-        except NoRow:
-            continue
-        said.append(f"{fmean(gains):.2f}x ({calibration})")
+    gain = mean([over(timed("ssgd", Setup(model)), timed("acpsgd", Setup(model))) for model in MODELS])
+    said = [f"{value:.2f}x ({calibration})" for calibration, value in values_by_calibration(rows, gain).items()]
     paper = number("acpsgd.headline.ssgd_avg")
     return f"ACP-SGD over S-SGD on average: {', '.join(said)}; paper {paper:g}x ({counted(TABLE3.judge(rows))})"
-
-
-def _acp_best(steps: Steps) -> tuple[bool, str]:
-    wins = [min(LOW_RANK, key=lambda name: iteration_s(steps, name, Setup(model))) == "acpsgd" for model in MODELS]
-    return all(wins), f"fastest for {sum(wins)} of {len(wins)} models"
 
 
 def _star_small(steps: Steps) -> tuple[bool, str]:
@@ -160,7 +152,13 @@ TABLE3 = Figure(
     "acpsgd.table3", "Iteration times of ACP-SGD and three other methods", Panels(_table3),
     Judged(
         predictions=_table3_predictions,
-        orders={"acpsgd.table3.best": _acp_best, "acpsgd.table3.star_small": _star_small},
+        orders={
+            "acpsgd.table3.best": in_all(
+                "fastest for {} of {} models",
+                lambda steps: (fastest(steps, LOW_RANK, Setup(model)) == "acpsgd" for model in MODELS),
+            ),
+            "acpsgd.table3.star_small": _star_small,
+        },
     ),
     needs=simulated("acpsgd_models"), said=_table3_finding, notes=(NOTE,),
 )  # fmt: skip
@@ -255,7 +253,7 @@ SIZES_MB = (0, 1, 5, 25, 100, 500, 1500)
 BUFFER_RANKS = (32, 256)
 
 
-def buffered_s(name: str, rank: int, mb: int) -> Callable[[Steps], float]:
+def buffered_s(name: str, rank: int, mb: int) -> Value:
     """Return how the iteration time with buffers of a size follows from steps; a method of the ledger but for it."""
     how, at = timed(name, Setup("BERT-Large", rank=rank))
     sized = method(how.scheme, **{**dict(how.options), "buffer_bytes": mb * MIB})
@@ -283,18 +281,16 @@ def _fig10_sizes(rows: list[Row]) -> list[Verdict]:
     ]
 
 
-def _acp_below(steps: Steps) -> tuple[bool, str]:
-    wins = [
-        buffered_s("acpsgd", r, mb)(steps) < buffered_s("powersgd-star", r, mb)(steps)
-        for r in BUFFER_RANKS
-        for mb in SIZES_MB
-    ]
-    return all(wins), f"below in {sum(wins)} of {len(wins)} points"
-
-
 FIG10 = Figure(
     "acpsgd.fig10", "Iteration time by buffer size", Panels(_fig10),
-    Judged(_fig10_sizes, ratios, {"acpsgd.fig10.acp_below": _acp_below}), needs=simulated("acpsgd_fusion"),
+    Judged(_fig10_sizes, ratios, {
+        "acpsgd.fig10.acp_below": in_all(
+            "below in {} of {} points",
+            lambda steps: (buffered_s("acpsgd", rank, mb)(steps) < buffered_s("powersgd-star", rank, mb)(steps)
+                           for rank in BUFFER_RANKS for mb in SIZES_MB),
+        ),
+    }),
+    needs=simulated("acpsgd_fusion"),
 )  # fmt: skip
 
 
@@ -371,14 +367,15 @@ def _networks(rows: list[Row]) -> list[Verdict]:
     return [held("acpsgd.headline.network", (rates[0], rates[-1]), tolerance=0.0)]
 
 
-def _best_everywhere(steps: Steps) -> tuple[bool, str]:
-    places = [Setup(model, network=network) for model in SMALL for network in SHOWN]
-    wins = [min(FUSED, key=lambda name: iteration_s(steps, name, at)) == "acpsgd" for at in places]
-    return all(wins), f"fastest in {sum(wins)} of {len(wins)} cases"
-
-
 FIG13 = Figure(
     "acpsgd.fig13", "Iteration time on three networks", Panels(_fig13),
-    Judged(_networks, ratios, {"acpsgd.fig13.best": _best_everywhere}),
+    Judged(
+        _networks, ratios,
+        {"acpsgd.fig13.best": in_all(
+            "fastest in {} of {} cases",
+            lambda steps: (fastest(steps, FUSED, Setup(model, network=network)) == "acpsgd"
+                           for model in SMALL for network in SHOWN),
+        )},
+    ),
     needs=simulated("acpsgd_sweeps"), notes=(NOTE,),
 )  # fmt: skip

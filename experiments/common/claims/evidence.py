@@ -1,16 +1,13 @@
 """What our rows say about the papers' claims, and how far the runs are."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from experiments.common.claims.ledger import Ledger, PaperClaim
 from experiments.common.claims.verdicts import Source, Verdict, compared
 from ssfx.core.case import Case
-from ssfx.core.files import read
 from ssfx.core.rows import Row
-from ssfx.lab.results.store import Store
+from ssfx.lab.results.comparisons import median_of
 
 SCHEMES = {
     "dense": "ddp",
@@ -37,39 +34,31 @@ NEAR = 0.05
 """Relative difference within which a single stated value counts as met."""
 
 
-@dataclass(frozen=True)
-class Measure:
-    """How a claim's metric follows from rows of its subject (and of its baseline), and which experiment gives them."""
-
-    experiment: str
-    unit: str
-    value: Callable[[Sequence[Row], Sequence[Row]], float | None]
-    relative: bool = False
-
-
-def _median(rows: Iterable[Row], name: str) -> float | None:
-    values = [value for row in rows if (value := row.metrics.get(name)) is not None]
-    return median(values) if values else None
+Value = Callable[[Sequence[Row], Sequence[Row]], float | None]
 
 
 def _speedup(subject: Sequence[Row], baseline: Sequence[Row]) -> float | None:
-    ours, theirs = (_median(rows, "throughput_samples_per_s") for rows in (subject, baseline))
+    ours, theirs = (median_of(rows, "throughput_samples_per_s") for rows in (subject, baseline))
     return ours / theirs - 1 if ours and theirs else None
 
 
-def _percent(name: str, of: str | None = None) -> Callable[[Sequence[Row], Sequence[Row]], float | None]:
-    def value(subject: Sequence[Row], _: Sequence[Row]) -> float | None:
-        part, whole = _median(subject, name), _median(subject, of) if of else 1.0
-        return None if part is None or not whole else 100 * part / whole
-
-    return value
+def _share(subject: Sequence[Row], _: Sequence[Row]) -> float | None:
+    part, whole = (median_of(subject, name) for name in ("sparsify_s", "iteration_s"))
+    return None if part is None or not whole else 100 * part / whole
 
 
-MEASURES = {
-    "throughput_speedup": Measure("throughput", "fraction", _speedup, relative=True),
-    "sparsification_share": Measure("missing_rate", "percent", _percent("sparsify_s", "iteration_s")),
-    "missing_rate": Measure("missing_rate", "percent", _percent("tensor_missing_rate")),
+def _missing(subject: Sequence[Row], _: Sequence[Row]) -> float | None:
+    rate = median_of(subject, "tensor_missing_rate")
+    return None if rate is None else 100 * rate
+
+
+MEASURES: dict[str, tuple[str, str, Value]] = {
+    "throughput_speedup": ("throughput", "fraction", _speedup),
+    "sparsification_share": ("missing_rate", "percent", _share),
+    "missing_rate": ("missing_rate", "percent", _missing),
 }
+"""By the metric of a claim: the experiment whose rows give it, its unit, and how it follows from the rows of its
+subject and of its baseline, which a speedup alone has."""
 
 
 def evidence(ledger: Ledger, rows: Sequence[Row]) -> list[Verdict]:
@@ -81,22 +70,13 @@ def evidence(ledger: Ledger, rows: Sequence[Row]) -> list[Verdict]:
     return [verdict for claim in ledger.claims if _speaks_to(claim) and (verdict := _verdict(claim, real))]
 
 
-def run_counts(store: Store) -> dict[str, Counter[str]]:
-    """Return how many runs of each experiment in the store are finished, failed, half (cut off) or new."""
-    counts: dict[str, Counter[str]] = {}
-    for path in sorted(store.runs.glob("*/case.json")):
-        case = read(path, Case.from_json, what="not a case of this version of ssfx: remove the folder")
-        counts.setdefault(case.experiment, Counter())[store.status(case)] += 1
-    return counts
-
-
 def _speaks_to(claim: PaperClaim) -> bool:
-    measure = MEASURES.get(claim.metric)
-    if measure is None or claim.bounds is None or claim.unit != measure.unit or claim.type != "result":
+    experiment, unit, _ = MEASURES.get(claim.metric, ("", "", None))
+    if not experiment or claim.bounds is None or claim.unit != unit or claim.type != "result":
         return False
     if claim.subject in PARTLY_FUSED:
-        return measure.experiment == "missing_rate"
-    return claim.subject in SCHEMES and (not measure.relative or claim.baseline in SCHEMES)
+        return experiment == "missing_rate"
+    return claim.subject in SCHEMES and (experiment == "missing_rate" or claim.baseline in SCHEMES)
 
 
 def _ran(case: Case, method: str | None) -> bool:
@@ -106,17 +86,17 @@ def _ran(case: Case, method: str | None) -> bool:
 
 
 def _verdict(claim: PaperClaim, rows: Sequence[Row]) -> Verdict | None:
-    measure = MEASURES[claim.metric]
+    experiment, _, value_of = MEASURES[claim.metric]
     model = claim.conditions.get("model")
-    measured = [row for row in rows if row.case.experiment == measure.experiment and row.case.world_size > 1]
+    measured = [row for row in rows if row.case.experiment == experiment and row.case.world_size > 1]
     measured = [row for row in measured if STAND_INS.get(row.case.model, model) == model]
     subject = [row for row in measured if _ran(row.case, claim.subject)]
     baseline = [row for row in measured if _ran(row.case, claim.baseline)]
     values, used = [], []
-    apart = not measure.relative  # a baseline is compressed otherwise than what it is compared with
+    apart = value_of is not _speedup  # a baseline is compressed otherwise than what it is compared with
     for key in sorted({_setting(row, compression=apart) for row in subject}):
         part = [row for row in subject if _setting(row, compression=apart) == key]
-        value = measure.value(part, [row for row in baseline if _setting(row, compression=apart) == key])
+        value = value_of(part, [row for row in baseline if _setting(row, compression=apart) == key])
         if value is not None:
             values.append(value)
             used += part
@@ -128,10 +108,14 @@ def _verdict(claim: PaperClaim, rows: Sequence[Row]) -> Verdict | None:
     verdict = compared(
         claim.id, claim.bounds, (min(values), max(values)), relative=NEAR if single else 0.0,
         unit="%" if claim.unit == "percent" else claim.unit or "", source=source,
-        command=f"ssfx run experiment={measure.experiment} preset=short", cost="minutes on this machine",
+        command=f"ssfx run experiment={experiment} preset=short", cost="minutes on this machine",
     )  # fmt: skip
-    why = _difference(claim, used)
-    return replace(verdict, outcome="not comparable", reason=why) if why else verdict
+    cases = [row.case for row in used]
+    if all(_fits(claim, case) for case in cases):
+        return verdict
+    models = "/".join(sorted({case.model for case in cases}))
+    why = f"{models} on {cases[0].world_size} {cases[0].device} ranks here"
+    return replace(verdict, outcome="not comparable", reason=why)
 
 
 def _setting(row: Row, *, compression: bool) -> tuple[str, ...]:
@@ -144,21 +128,12 @@ def _setting(row: Row, *, compression: bool) -> tuple[str, ...]:
     return (row.origin.kind, row.origin.hardware, *map(str, (*parts, case.steps, *how)))
 
 
-def _difference(claim: PaperClaim, rows: Sequence[Row]) -> str:
-    """Return what the rows were obtained on, if that is not what the claim's conditions say; else ""."""
-    cases = [row.case for row in rows]
-    if all(_fits(claim, case) for case in cases):
-        return ""
-    models = "/".join(sorted({case.model for case in cases}))
-    return f"{models} on {cases[0].world_size} {cases[0].device} ranks here"
-
-
 def _fits(claim: PaperClaim, case: Case) -> bool:
     """True when the case ran under the claim's conditions; times also need the network, which "local" does not say."""
     stated = claim.conditions
     models = {MODELS.get(name, name) for name in stated.get("models", [stated.get("model")])}
     gpus = stated.get("gpus", case.world_size)
-    timed = MEASURES[claim.metric].experiment == "throughput"
+    timed = claim.metric == "throughput_speedup"
     return (
         case.device == "cuda"
         and case.model in models

@@ -14,7 +14,7 @@ class PaperClaim:
 
     `verified` is the outcome (agrees, partly or disagrees) of a static check; it never means that an experiment was
     rerun. `issue` names an inconsistency to know about before the number is used. `here` says where ssfx has the value
-    of a setting, as "cluster 64gpu nodes" (`evaluation.configured.taken`), `not_here` why it has none.
+    of a setting, as "cluster 64gpu nodes" (`evaluation.configured.taken`), `not_here` why it has no value.
     """
 
     id: str
@@ -64,7 +64,13 @@ class Ledger:
 @cache
 def ledgers() -> tuple[Ledger, ...]:
     """Return the ledgers of all papers, sorted by the paper's short name."""
-    return tuple(_load(path.read_text(encoding="utf-8")) for path in ledger_files())
+    return tuple(
+        Ledger(
+            raw["paper"], raw["title"], raw["venue"], tuple(PaperClaim(**claim) for claim in raw["claims"]),
+            tuple(raw["artifacts"]),
+        )
+        for raw in (json.loads(path.read_text(encoding="utf-8")) for path in ledger_files())
+    )  # fmt: skip
 
 
 def ledger_files() -> list[Path]:
@@ -81,12 +87,6 @@ def claims_by_id() -> Mapping[str, PaperClaim]:
 def claims_of(artifact: str) -> list[PaperClaim]:
     """Return the claims of a figure, table or passage, in the ledger's order."""
     return [claim for claim in claims_by_id().values() if claim.artifact == artifact]
-
-
-def _load(text: str) -> Ledger:
-    raw = json.loads(text)
-    claims = tuple(PaperClaim(**claim) for claim in raw["claims"])
-    return Ledger(raw["paper"], raw["title"], raw["venue"], claims, tuple(raw["artifacts"]))
 
 
 # ---- what calibrations were made from -------------------------------------------------------------------------------

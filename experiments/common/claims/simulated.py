@@ -5,13 +5,12 @@ other numbers, whose setting the paper names, and that the calibration was not m
 The reason says what could be gained at most, and which orders are too close to call.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from math import isfinite
+from collections.abc import Sequence
+from math import inf, isfinite
 
 from experiments.common.claims.evidence import MODELS, NEAR
 from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, claims_of, used_by
-from experiments.common.claims.values import BASELINES, METHODS, SPEED, pairs, values
+from experiments.common.claims.values import LEADS, METHODS, pairs, values
 from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of
 from ssfx.advice.trust import trust_in
 from ssfx.core.rows import Row
@@ -32,7 +31,6 @@ COST = "about a minute on one core"
 FITTED = 0.10
 """Relative difference within which the ledger calls the growth of Fig. 9 reproduced."""
 DENSE = "ddp"
-VARIANTS = ("ssfusion_oi", "ssfusion_o", "ssfusion_naive", "hipress")
 
 
 def judged(artifact: str, rows: Sequence[Row], command: str = "") -> list[Verdict]:
@@ -100,7 +98,9 @@ def _verdict(
 def meets(claim: PaperClaim, cell: Cell) -> bool:
     """True when the cell has what the claim's conditions name."""
     stated = claim.conditions
-    models = {_model(claim, name) for name in stated.get("models", [stated.get("model")]) if name}
+    # Only Fig. 5 has ResNet-152 on CIFAR-100.
+    names = {**NAMES, "ResNet-152": "resnet152_cifar100"} if claim.artifact == "ssfusion.fig5" else NAMES
+    models = {names.get(name, name) for name in stated.get("models", [stated.get("model")]) if name}
     gpus = stated.get("gpus", cell.case.world_size)
     subject = cell.rows.get(METHODS.get(claim.subject, "ssfusion_oi"))
     sparsifier = subject.case.compressor if subject else None
@@ -121,31 +121,20 @@ def meets(claim: PaperClaim, cell: Cell) -> bool:
     )
 
 
-def _model(claim: PaperClaim, name: str) -> str:
-    """Return the model here; only Fig. 5 has ResNet-152 on CIFAR-100."""
-    small = claim.artifact == "ssfusion.fig5" and name == "ResNet-152"
-    return "resnet152_cifar100" if small else NAMES.get(name, name)
-
-
 def _is_growth(claim: PaperClaim) -> bool:
     return claim.artifact == "ssfusion.fig9" and claim.metric == "ratio"
 
 
 def _stated(claim: PaperClaim) -> tuple[float, float]:
     if _is_growth(claim):
-        growth = [_quoted(claim, model, 64) / _quoted(claim, model, 8) for model in ("modelA", "modelB")]
+        printed = {
+            (one.conditions["model"], one.conditions["gpus"]): one.bounds[0]
+            for one in claims_of(claim.artifact)
+            if one.bounds and one.subject == claim.subject and set(one.conditions) == {"model", "gpus"}
+        }
+        growth = [printed[model, 64] / printed[model, 8] for model in ("modelA", "modelB")]
         return 1.0 if claim.id in AT_MOST else min(growth), max(growth)
     return claim.bounds or (1.0, 1.0)
-
-
-def _quoted(growth: PaperClaim, model: str, gpus: int) -> float:
-    """Return the seconds that the paper prints for one model and collective of Fig. 9."""
-    wanted = {"model": model, "gpus": gpus}
-    return next(
-        claim.bounds[0]
-        for claim in claims_of(growth.artifact)
-        if claim.bounds and (claim.subject, claim.conditions) == (growth.subject, wanted)
-    )
 
 
 def _why_not(claim: PaperClaim) -> str:
@@ -174,36 +163,13 @@ def _range(claim: PaperClaim, low: float, high: float) -> str:
 
 
 def explained(claim: PaperClaim, cells: Sequence[Cell]) -> str:
-    """Return why the cells give what they give for a claim; "" where no sentence is known for its kind."""
-    if claim.metric == "throughput_speedup" and claim.bounds is not None:
-        return _bound(claim, cells, claim.bounds[0])
-    return ""
+    """Return how much a step without any exchange would gain over the other schemes, beside what the paper states.
 
-
-def too_close(claim: PaperClaim, cells: Sequence[Cell]) -> str:
-    """Return by how much an order holds where that is less than the error of the simulator; else "".
-
-    The error is the mean of validation's comparisons for times of this kind, as `ssfx advise` takes it.
+    "" for claims that are no gains.
     """
-    rule = _GAPS.get(claim.id)
-    gaps = [gap for gap in rule(cells) if gap > 0] if rule and cells else []
-    trust = trust_in(cells[0].calibration) if cells else None  # type: ignore[arg-type]
-    if not gaps or trust is None:
+    if claim.metric != "throughput_speedup" or claim.bounds is None:
         return ""
-    # Two times are in an order where they differ by more than both errors together: see ssfx.advice.ranking.
-    near = [gap for gap in gaps if gap < (1 + trust.mean) / (1 - trust.mean) - 1]
-    if not near:
-        return ""
-    least, most = (f"{100 * end:.1f}" for end in (min(near), max(near)))
-    by = f"{least} %" if least == most else f"{least} to {most} %"
-    return (
-        f"{len(near)} of {len(gaps)} pairs in this order differ by {by} only, less than simulated times are off "
-        f"({trust.mean:.0%} on average), so that they are too close to call"
-    )
-
-
-def _bound(claim: PaperClaim, cells: Sequence[Cell], stated: float) -> str:
-    """Return how much a step without any exchange would gain over the other schemes, beside what the paper states."""
+    stated = claim.bounds[0]
     most = [
         (cell.value(other, "iteration_s") / alone_s - 1, other)
         for cell, _, other in pairs(claim, cells)
@@ -230,37 +196,23 @@ def _bound(claim: PaperClaim, cells: Sequence[Cell], stated: float) -> str:
     )
 
 
-def _variants(cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        if all(scheme in cell.rows for scheme in VARIANTS):
-            yield from (a / b - 1 for a, b in pairwise(cell.value(scheme, SPEED) for scheme in VARIANTS))
+def too_close(claim: PaperClaim, cells: Sequence[Cell]) -> str:
+    """Return by how much an order holds where that is less than the error of the simulator; else "".
 
-
-def _best(cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        others = [scheme for scheme in (*BASELINES, "ssfusion_naive", "ssfusion_o") if scheme in cell.rows]
-        if "ssfusion_oi" in cell.rows and others:
-            yield cell.value("ssfusion_oi", SPEED) / max(cell.value(scheme, SPEED) for scheme in others) - 1
-
-
-def _reducing_first(cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        reducing = min(cell.value(scheme, SPEED) for scheme in ("oktopk", "spardl"))
-        yield reducing / max(cell.value(scheme, SPEED) for scheme in ("espresso", "omgs")) - 1
-
-
-def _between(cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        joint, selective, each = (
-            cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
-        )
-        yield from (selective / joint - 1, each / selective - 1)
-
-
-_GAPS: dict[str, Callable[[Sequence[Cell]], Iterator[float]]] = {
-    "ssfusion.exp1.variant_order": _variants,
-    "ssfusion.exp5.dense_order": _reducing_first,
-    "ssfusion.fig5.close": _between,
-    **{f"ssfusion.exp{number}.best": _best for number in (1, 4, 5, 6)},
-}
-"""By claim: how much faster each scheme of an order is than the next one, as a share, in every cell."""
+    The error is the mean of validation's comparisons for times of this kind, as `ssfx advise` takes it.
+    """
+    found = map(LEADS[claim.id], cells) if claim.id in LEADS else ()
+    gaps = [lead for leads in found for lead in leads or () if 0 < lead < inf]
+    trust = trust_in(cells[0].calibration) if cells else None  # type: ignore[arg-type]
+    if not gaps or trust is None:
+        return ""
+    # Two times are in an order where they differ by more than both errors together: see ssfx.advice.ranking.
+    near = [gap for gap in gaps if gap < (1 + trust.mean) / (1 - trust.mean) - 1]
+    if not near:
+        return ""
+    least, most = (f"{100 * end:.1f}" for end in (min(near), max(near)))
+    by = f"{least} %" if least == most else f"{least} to {most} %"
+    return (
+        f"{len(near)} of {len(gaps)} pairs in this order differ by {by} only, less than simulated times are off "
+        f"({trust.mean:.0%} on average), so that they are too close to call"
+    )

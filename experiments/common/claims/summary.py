@@ -37,7 +37,11 @@ def paper_says(claim: PaperClaim) -> str:
 
 def papers() -> dict[str, str]:
     """Return the papers that have a ledger, in the order in which they are shown, with their names."""
-    return {name: PAPERS.get(name, name) for name in sorted({ledger.paper for ledger in ledgers()}, key=_place)}
+    known = {ledger.paper for ledger in ledgers()}
+    return {
+        name: PAPERS.get(name, name)
+        for name in (*(one for one in PAPERS if one in known), *sorted(known - set(PAPERS)))
+    }
 
 
 def column(verdict: Verdict) -> Column:
@@ -90,7 +94,3 @@ def sentence(counted: Counter[Column]) -> str:
 def total(verdicts: Mapping[str, Verdict]) -> Counter[Column]:
     """Return the counts of all claims."""
     return sum(by_paper(verdicts).values(), Counter())
-
-
-def _place(name: str) -> tuple[int, str]:
-    return (list(PAPERS).index(name) if name in PAPERS else len(PAPERS), name)

@@ -7,10 +7,10 @@ from statistics import mean
 
 from experiments.common.claims.evidence import SCHEMES
 from experiments.common.claims.ledger import PaperClaim
-from ssfx.lab.results.comparisons import Cell, fastest
+from ssfx.lab.results.comparisons import Cell
 
 BASELINES = ("hipress", "oktopk", "spardl", "espresso", "omgs", "cupcake")
-"""The schemes that SSFusion is compared with in its experiments; dense training is not among them."""
+"""The schemes that SSFusion is compared with, in the paper's order; dense training is not among them."""
 
 METHODS = {
     **SCHEMES,
@@ -29,11 +29,16 @@ CLOSE = 0.10
 LEAST = 0.02
 """Share of an iteration below which a part is too small to be the base of a ratio; a reduction of it is -inf."""
 
+VARIANTS = ("ssfusion_oi", "ssfusion_o", "ssfusion_naive", "hipress")
+"""From the fastest on, as the paper orders them."""
+
 Rule = Callable[[PaperClaim, Sequence[Cell]], Iterable[float]]
 
 
 def values(claim: PaperClaim, cells: Sequence[Cell]) -> list[float]:
     """Return what the cells give for a claim, setting by setting; nothing where no rule leads from cells to it."""
+    if claim.id in LEADS:
+        return [float(all(lead > 0 for lead in leads)) for leads in map(LEADS[claim.id], cells) if leads is not None]
     rule = _RULES.get(claim.id) or _METRICS.get(claim.metric)
     return list(rule(claim, cells)) if rule else []
 
@@ -79,18 +84,20 @@ def _growth(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
             yield times[64] / times[8]
 
 
-def _best(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
-    compared = (*BASELINES, "ssfusion_naive", "ssfusion_o", "ssfusion_oi")
-    return (float(fastest(cell, compared) == "ssfusion_oi") for cell in cells if "ssfusion_oi" in cell.rows)
+def _best(cell: Cell) -> list[float] | None:
+    """Return SSFusion's lead over the fastest other scheme that fits."""
+    if "ssfusion_oi" not in cell.rows:
+        return None
+    others = [name for name in (*BASELINES, "ssfusion_naive", "ssfusion_o") if name in cell.rows and cell.fits(name)]
+    most = max((cell.value(name, SPEED) for name in others), default=0.0)
+    ours = cell.value("ssfusion_oi", SPEED) if cell.fits("ssfusion_oi") else 0.0
+    return [ours / most - 1 if most else inf]
 
 
-def _order(*schemes: str) -> Rule:
-    def rule(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
-        for cell in cells:
-            if all(scheme in cell.rows for scheme in schemes):
-                yield float(all(a > b for a, b in pairwise(cell.value(scheme, SPEED) for scheme in schemes)))
-
-    return rule
+def _variant_order(cell: Cell) -> list[float] | None:
+    if not all(scheme in cell.rows for scheme in VARIANTS):
+        return None
+    return [a / b - 1 for a, b in pairwise(cell.value(scheme, SPEED) for scheme in VARIANTS)]
 
 
 def _gap_widens(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
@@ -101,12 +108,11 @@ def _gap_widens(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
             yield float(all(a < b for a, b in pairwise(gains)))
 
 
-def _dense_order(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        reducing, gathering = (
-            [cell.value(scheme, SPEED) for scheme in pair] for pair in (("oktopk", "spardl"), ("espresso", "omgs"))
-        )
-        yield float(min(reducing) > max(gathering))
+def _dense_order(cell: Cell) -> list[float]:
+    reducing, gathering = (
+        [cell.value(scheme, SPEED) for scheme in pair] for pair in (("oktopk", "spardl"), ("espresso", "omgs"))
+    )
+    return [min(reducing) / max(gathering) - 1]
 
 
 def _more_on_slow_networks(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
@@ -128,12 +134,12 @@ def _spardl_backward(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
         yield float(less and backward.pop("spardl") > max(backward.values()))
 
 
-def _between(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
-    for cell in cells:
-        joint, selective, each = (
-            cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
-        )
-        yield float(joint <= selective < each)
+def _between(cell: Cell) -> list[float]:
+    """Return by how much selective is behind joint sparsification, unless both are alike, and before per-tensor."""
+    joint, selective, each = (
+        cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
+    )
+    return [*([selective / joint - 1] if selective != joint else []), each / selective - 1]
 
 
 def pairs(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[tuple[Cell, str, str]]:
@@ -154,18 +160,18 @@ _METRICS: dict[str, Rule] = {
     "memory": _memory,
 }
 _RULES: dict[str, Rule] = {
-    "ssfusion.exp1.best": _best,
-    "ssfusion.exp1.variant_order": _order("ssfusion_oi", "ssfusion_o", "ssfusion_naive", "hipress"),
     "ssfusion.exp3.spardl_backward": _spardl_backward,
     "ssfusion.exp3.spars.close": _close,
-    "ssfusion.exp4.best": _best,
-    "ssfusion.exp5.best": _best,
-    "ssfusion.exp5.dense_order": _dense_order,
-    "ssfusion.exp6.best": _best,
     "ssfusion.exp7.gap_widens": _gap_widens,
     "ssfusion.exp7.ratio40": _smaller_cards,
-    "ssfusion.fig5.close": _between,
     "ssfusion.fig9.ar_marginal": _growth,
     "ssfusion.fig9.linear": _growth,
     "ssfusion.ssfusion_i.slow_networks": _more_on_slow_networks,
 }
+LEADS: dict[str, Callable[[Cell], list[float] | None]] = {
+    "ssfusion.exp1.variant_order": _variant_order,
+    "ssfusion.exp5.dense_order": _dense_order,
+    "ssfusion.fig5.close": _between,
+    **{f"ssfusion.exp{number}.best": _best for number in (1, 4, 5, 6)},
+}
+"""By claim of an order: how much faster each scheme is than the next one, as a share; None where one is missing."""

@@ -1,31 +1,22 @@
 """`ssfx figures`: every figure and table, rebuilt from rows."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from experiments.common.figures.discovery import chosen
-from experiments.common.figures.drawing import check_all, draw_all
+from experiments.common.figures.discovery import chosen, discover
+from experiments.common.figures.drawing import Drawn, check_all, draw_all
 from ssfx.cli.completion import own_components
 from ssfx.cli.terminal import say
 from ssfx.core.errors import RunError
 from ssfx.core.paths import results_dir
 from ssfx.lab.results.store import Store
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from experiments.common.figures.drawing import Drawn
-
 
 def _figures(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    from experiments.common.figures.discovery import discover
-
     return [name for name in discover() if name.startswith(incomplete)]
 
 

@@ -1,28 +1,31 @@
 """`ssfx status`: what came of the papers' claims, and how far the runs are."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 
-from experiments.common.claims.every_claim import headlines
-from experiments.common.claims.evidence import run_counts
 from experiments.common.claims.ledger import ledgers
-from experiments.common.claims.summary import COLUMNS, by_kind, by_paper, by_source, paper_says, papers, sentence, total
+from experiments.common.claims.summary import (
+    COLUMNS,
+    by_kind,
+    by_paper,
+    by_source,
+    paper_says,
+    papers,
+    sentence,
+    total,
+)
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.figures.every_claim import headlines
 from ssfx.cli.terminal import print_table
+from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError, unknown
+from ssfx.core.files import read
 from ssfx.core.paths import results_dir
 from ssfx.lab.cli.watch import watch
 from ssfx.lab.results.store import Store
-
-if TYPE_CHECKING:
-    from experiments.common.claims.summary import Column
-    from experiments.common.claims.verdicts import Verdict
-    from ssfx.lab.results.store import Store
 
 
 @click.command(short_help="Show what came of the papers' claims, and the runs.")
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 def status(paper: str | None, watched: bool, as_json: bool) -> None:
     """Show how many of the papers' claims agree with ours, and which runs are finished."""
     if watched:
-        _watch(alone=not (paper is not None or as_json))
+        if paper is not None or as_json:
+            raise ConfigError("--watch shows runs on a screen; drop it, or the other options")
+        watch(Store(results_dir()))
         return
     from experiments.common.figures.discovery import discover
 
@@ -52,12 +57,6 @@ def status(paper: str | None, watched: bool, as_json: bool) -> None:
         raise RunError(f"{len(unreadable)} rows cannot be read: {unreadable[0].message}")
 
 
-def _watch(alone: bool) -> None:
-    if not alone:
-        raise ConfigError("--watch shows runs on a screen; drop it, or the other options")
-    watch(Store(results_dir()))
-
-
 def _summary(verdicts: Mapping[str, Verdict]) -> None:
     names = papers()
     found = total(verdicts)
@@ -69,7 +68,10 @@ def _summary(verdicts: Mapping[str, Verdict]) -> None:
         ("source of our value", by_source(verdicts)),
     ):
         click.echo()
-        print_table((first, *head), [_line(name, counts) for name, counts in counted.items()], right=head)
+        lines = [
+            (name, str(counts.total()), *(str(counts[one]) for one in COLUMNS)) for name, counts in counted.items()
+        ]
+        print_table((first, *head), lines, right=head)
     click.echo("\nclaim by claim: ssfx status --claims ssfusion; as one page with every figure: ssfx report")
 
 
@@ -88,10 +90,6 @@ def _plain(paper: str | None, verdicts: Mapping[str, Verdict], store: Store) -> 
     click.echo(json.dumps({"paper": paper, "claims": found}))
 
 
-def _line(name: str, counts: Counter[Column]) -> list[str]:
-    return [name, str(counts.total()), *(str(counts[outcome]) for outcome in COLUMNS)]
-
-
 def _claims(paper: str, verdicts: Mapping[str, Verdict]) -> None:
     lines = []
     for claim in (claim for ledger in ledgers() if ledger.paper == paper for claim in ledger.claims):
@@ -108,3 +106,12 @@ def _runs(store: Store, rows: int) -> None:
         click.secho(line, fg="red" if count["failed"] else None)
     if not counted:
         click.echo(f"no runs in {store.runs.parent.name}/ yet; {rows} reference rows; start with: ssfx run")
+
+
+def run_counts(store: Store) -> dict[str, Counter[str]]:
+    """Return how many runs of each experiment in the store are finished, failed, half (cut off) or new."""
+    counts: dict[str, Counter[str]] = {}
+    for path in sorted(store.runs.glob("*/case.json")):
+        case = read(path, Case.from_json, what="not a case of this version of ssfx: remove the folder")
+        counts.setdefault(case.experiment, Counter())[store.status(case)] += 1
+    return counts

@@ -1,26 +1,20 @@
 """`ssfx validate`: how far the simulator can be trusted, from recorded and published ground truth."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from experiments.common.validation.exchanges import NAME as EXCHANGES
-from experiments.common.validation.goals import goals
+from experiments.common.validation.goals import goals, published
+from experiments.common.validation.groups import Group
 from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
 from experiments.common.validation.quality import BY_RATIO, BY_TASK
 from experiments.common.validation.recorded import PARTS
+from experiments.common.validation.scores import Scores, percent
 from ssfx.cli.terminal import print_table, say
 from ssfx.core.errors import ConfigError, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from experiments.common.validation import Scores
-    from experiments.common.validation.goals import Goal
-    from experiments.common.validation.groups import Group
 
 _MOST_INVERSIONS = 12
 
@@ -48,7 +42,11 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
         raise ConfigError("--json holds the scores of all sets; drop --detail and --parts")
     found = [group for name in dict.fromkeys(groups or NAMES) for group in load(name)]
     if as_json:
-        click.echo(json.dumps({"groups": list(map(_plain, found)), "goals": list(map(_plain_goal, goals(found)))}))
+        reached = [
+            {"goal": one.what, "at_most": one.at_most, "limit": one.limit, "found": one.found, "met": one.met}
+            for one in goals(found)
+        ]
+        click.echo(json.dumps({"groups": list(map(_plain, found)), "goals": reached}))
         return
     _summary(found)
     for group in found:
@@ -65,8 +63,6 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
 
 def _summary(groups: Sequence[Group]) -> None:
     """Print the scores of recorded runs, those of each published group, and which goals are met."""
-    from experiments.common.validation.goals import goals, published
-
     for group in groups:
         if beyond := group.beyond():
             total, how = group.total, "step by step" if group.comparisons else "blind"
@@ -78,8 +74,8 @@ def _summary(groups: Sequence[Group]) -> None:
     if printed := published(groups):
         columns = ("published", "n", "mean error", "of no effect", "largest", "orderings right")
         rows = [
-            (group.name, str(total.count), f"{100 * total.mean:.1f} %", _percent(group.no_effect()),
-             f"{100 * total.maximum:.0f} %", f"{total.ordered} of {total.orderings}")
+            (group.name, str(total.count), percent(total.mean), percent(group.no_effect()),
+             percent(total.maximum, ".0f"), f"{total.ordered} of {total.orderings}")
             for group, total in ((group, group.total) for group in printed)
         ]  # fmt: skip
         click.echo()
@@ -104,8 +100,8 @@ def _summary(groups: Sequence[Group]) -> None:
 def _sets_of(group: Group, heading: str) -> None:
     columns = (heading, "n", "mean error", "median", "largest", "bias")
     rows = [
-        (name, str(one.count), f"{100 * one.mean:.1f} %", f"{100 * one.median:.1f} %", f"{100 * one.maximum:.0f} %",
-         f"{100 * one.bias:+.0f} %")
+        (name, str(one.count), percent(one.mean), percent(one.median), percent(one.maximum, ".0f"),
+         percent(one.bias, "+.0f"))
         for name, one in group.scores()
     ]  # fmt: skip
     click.echo()
@@ -133,18 +129,15 @@ def _plain_scores(scores: Scores, beyond: Scores | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain_goal(goal: Goal) -> dict[str, Any]:
-    return {"goal": goal.what, "at_most": goal.at_most, "limit": goal.limit, "found": goal.found, "met": goal.met}
-
-
 def _show(group: Group) -> None:
     """Print every prediction of a group, the scores of its sets, what came out inverted, and its notes."""
     click.secho(group.title, bold=True)
     say(f"calibrated on: {group.calibrated_on}", "    ", "  ")
     say(f"tested on: {group.tested_on}", "    ", "  ")
     rows = [
-        (pair.panel, pair.label, _value(pair.predicted, group.unit), _value(pair.actual, group.unit),
-         f"{100 * pair.error:+.1f} %", "extrapolated" if pair.extrapolated else "", pair.claim)
+        (pair.panel, pair.label, *(f"{1e3 * value:.1f} ms" if group.unit == "s" else f"{value:.3g}x"
+                                   for value in (pair.predicted, pair.actual)),
+         percent(pair.error, "+.1f"), "extrapolated" if pair.extrapolated else "", pair.claim)
         for pair in group.pairs
     ]  # fmt: skip
     print_table(
@@ -178,26 +171,9 @@ def _show_parts(group: Group) -> None:
 
 
 def _line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> Sequence[str]:
-    tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
-    part = _percent(None if beyond is None else beyond.mean)
-    mean, *others = (f"{100 * value:.1f} %" for value in (scores.mean, scores.median, scores.maximum))
-    right = f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
     return (
-        name,
-        str(scores.count),
-        mean,
-        _percent(no_effect),
-        part,
-        *others,
-        f"{100 * scores.bias:+.1f} %",
-        tau,
-        right,
-    )
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def _value(value: float, unit: str) -> str:
-    return f"{1e3 * value:.1f} ms" if unit == "s" else f"{value:.3g}x"
+        name, str(scores.count), percent(scores.mean), percent(no_effect), percent(beyond.mean if beyond else None),
+        percent(scores.median), percent(scores.maximum), percent(scores.bias, "+.1f"),
+        "-" if scores.tau is None else f"{scores.tau:.2f}",
+        f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-",
+    )  # fmt: skip

@@ -1,12 +1,12 @@
 """The methods of the ACP-SGD paper as its figures show them, and scheme=auto beside them, from simulated rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from experiments.common.evaluation.row_steps import auto_at, rows_by_calibration, values_by_calibration
 from experiments.common.evaluation.step_plots import Bar, Line
 from experiments.common.figures.auto import AUTO, BY_QUALITY, COLOUR, LABEL, NO_PRINTED_TIMES
 from experiments.common.validation.published_acpsgd import Setup, timed
-from experiments.common.validation.published_steps import PaperMethod, PaperSetting, Steps
+from experiments.common.validation.published_steps import Steps, Timed, Value
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 
@@ -32,16 +32,13 @@ def bar(
     return Bar(label or LABELS[name], COLOURS[name_of(name)], values, paper)
 
 
-def line(
-    rows: Sequence[Row], name: str, points: Sequence[tuple[float, Callable[[Steps], float]]], label: str = "",
-    paper: Sequence[tuple[float, float]] = (),
-) -> Line:  # fmt: skip
+def line(rows: Sequence[Row], name: str, points: Sequence[tuple[float, Value]]) -> Line:
     """Return the line of one method over x, each point a value from steps; points without rows are left out."""
     found: dict[str, list[tuple[float, float]]] = {}
     for x, value in points:
         for calibration, y in values_by_calibration(_known(rows, name), value).items():
             found.setdefault(calibration, []).append((x, y))
-    return Line(label or LABELS[name], COLOURS[name], found, paper)
+    return Line(LABELS[name], COLOURS[name], found)
 
 
 def parts(rows: Sequence[Row], names: Sequence[str], model: str) -> dict[str, dict[str, Row]]:
@@ -54,7 +51,7 @@ def iteration_s(steps: Steps, name: str, setup: Setup) -> float:
     return steps.step(*where(name, setup)).iteration_s
 
 
-def where(name: str, setup: Setup) -> tuple[PaperMethod, PaperSetting]:
+def where(name: str, setup: Setup) -> Timed:
     """Return a method of the paper, or AUTO, in one of the paper's set-ups."""
     return auto_at(setup.setting) if name == AUTO else timed(name, setup)
 

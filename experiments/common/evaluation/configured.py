@@ -1,4 +1,4 @@
-"""Set-ups that papers state, beside what conf/ has for them: clusters, devices, workloads."""
+"""What ssfx has for set-ups that papers state, in conf/: clusters, devices, workloads; and counted compressors."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
@@ -10,7 +10,8 @@ from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.judging import absent, held
 from ssfx.core.case import ClusterChoice
-from ssfx.core.paths import conf_dir
+from ssfx.core.files import read_json
+from ssfx.core.paths import conf_dir, data_dir
 from ssfx.lab.workloads.schedule import STEP_FACTOR
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
@@ -26,32 +27,10 @@ def cluster(name: str) -> Cluster:
     return cluster_on(ClusterChoice(name), None, "auto")
 
 
-def memory_gb(cluster_name: str) -> float:
-    """Return the memory of one device there, in GB."""
-    return float(device(cluster(cluster_name).device).memory_gib)
-
-
 @cache
-def workload(name: str) -> Mapping[str, Any]:
-    """Return what conf/workload/<name>.yaml says."""
-    found: Mapping[str, Any] = yaml.safe_load((conf_dir() / "workload" / f"{name}.yaml").read_text())
-    return found
-
-
-def epochs(name: str) -> float:
-    """Return how many epochs conf/workload/<name>.yaml trains."""
-    return float(workload(name)["workload"]["epochs"])
-
-
-def decays(name: str) -> list[float]:
-    """Return the epochs after which the learning rate falls there."""
-    return [round(at * epochs(name), 3) for at in workload(name)["milestones"]]
-
-
-@cache
-def experiment(name: str) -> Mapping[str, Any]:
-    """Return what conf/experiment/<name>.yaml says."""
-    found: Mapping[str, Any] = yaml.safe_load((conf_dir() / "experiment" / f"{name}.yaml").read_text())
+def conf(kind: str, name: str) -> Mapping[str, Any]:
+    """Return what conf/<kind>/<name>.yaml says."""
+    found: Mapping[str, Any] = yaml.safe_load((conf_dir() / kind / f"{name}.yaml").read_text())
     return found
 
 
@@ -64,15 +43,14 @@ def taken(here: str) -> float:
     kind, name, key = here.split()
     found: Any
     if kind == "cluster":
+        found = cluster(name)
         if key == "memory_gb":
-            return memory_gb(name)
-        found, key = cluster(name), "world_size" if key == "GPUs" else key
-    elif kind == "workload":
-        if key in WORKED_OUT:
-            return WORKED_OUT[key](name)
-        found = workload(name)
+            found = device(found.device)
+        key = {"memory_gb": "memory_gib", "GPUs": "world_size"}.get(key, key)
+    elif kind == "workload" and key in WORKED_OUT:
+        return WORKED_OUT[key](conf(kind, name))
     else:
-        found = experiment(name) if kind == "experiment" else schemes[name].options({})
+        found = schemes[name].options({}) if kind == "scheme" else conf(kind, name)
     for part in key.split("."):
         if isinstance(found, Mapping):
             found = found[part]
@@ -81,12 +59,12 @@ def taken(here: str) -> float:
     return float(found)
 
 
-WORKED_OUT: Mapping[str, Callable[[str], float]] = {
-    "epochs": epochs,
-    "decay1": lambda name: decays(name)[0],
-    "decay2": lambda name: decays(name)[1],
+WORKED_OUT: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
+    "epochs": lambda said: float(said["workload"]["epochs"]),
+    "decay1": lambda said: round(said["milestones"][0] * float(said["workload"]["epochs"]), 3),
+    "decay2": lambda said: round(said["milestones"][1] * float(said["workload"]["epochs"]), 3),
     "decay_factor": lambda _: STEP_FACTOR,
-    "warmup_epochs": lambda name: round(workload(name)["lr_warmup"] * epochs(name), 3),
+    "warmup_epochs": lambda said: round(said["lr_warmup"] * float(said["workload"]["epochs"]), 3),
 }
 """Of a workload's settings, those that its file has in other words."""
 
@@ -107,3 +85,29 @@ def settings(artifact: str, here: Mapping[str, float] | None = None, but: Collec
         else:
             found.append(absent(claim.id, claim.not_here or NOWHERE))
     return found
+
+
+# ---- what one call of a compressor does on a device, as counted by benchmarks/count_operators.py ---------------------
+
+
+@cache
+def _counted() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = read_json(data_dir() / "costs" / "counted.json")
+    return found
+
+
+def bytes_per_element(compressor: str) -> float:
+    """Return the bytes that compressing moves for each element of the gradient, matrix products left out."""
+    return float(_counted()[compressor]["device"]["nbytes"])
+
+
+def products(compressor: str) -> int:
+    """Return how many products with the whole gradient matrix compressing takes, without the reconstruction."""
+    on = _counted()[compressor]["device"]
+    return len(on["products"]) - len(on["decode"]["products"])
+
+
+def orthogonalisations(compressor: str) -> int:
+    """Return how many orthonormal bases compressing one matrix takes."""
+    counted = _counted()[compressor]
+    return int(counted["device"]["bases"] / counted["rank"])

@@ -11,13 +11,15 @@ from statistics import NormalDist, fmean, variance
 from typing import Any, Literal
 
 from experiments.common.claims.verdicts import Outcome, Verdict
-from experiments.common.evaluation.quality_curves import NO_ROW, SCALE
 from experiments.common.figures.auto import AUTO
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.calibration import step_law
 from ssfx.lab.calibration.step_law import once
 
+SCALE = "small networks on a CPU, not the paper's"
+NO_ROW = "no long row"
+"""Said of a method that no long run has: a short one is no substitute."""
 LONG = step_law.EXPERIMENT
 """The experiment of long runs."""
 RUNS: Mapping[str, Any] = {"experiment": LONG, "evaluate": True}
@@ -67,6 +69,10 @@ class Gap:
             return f"{100 * expm1(self.mean):+.1f} %, noise unknown"
         low, high = (100 * expm1(self.mean + side * self.half) for side in (-1, 1))
         return f"{100 * expm1(self.mean):+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+Compared = tuple[str, Gap, Wanted]
+"""What is compared, the gap, and what the paper has."""
 
 
 @dataclass(frozen=True)
@@ -167,30 +173,46 @@ def metric_of(row: Row) -> str:
 
 def judged_gaps(
     found: Sequence[Task], claims: Mapping[str, str], printed: Mapping[str, float], dense: str = "ddp",
-    stands_for: str = "",
+    stands_for: str = "", missing: Callable[[str], str] = str,
 ) -> list[Verdict]:  # fmt: skip
-    """Return a verdict on the claim of each method that some task knows; of several tasks the first one counts.
+    """Return a verdict on the claim of each method, of tasks that know it by the first; `missing` names it where none.
 
     `claims`: method -> id; `printed`: method -> the paper's quality over that of its baseline `dense`. The sign holds
     where the gap stands out of the noise on the paper's side, or within it where the paper's is even; the rank among
     the methods of the task holds where it is the paper's, ties within the noise. Agrees with both, partly with one,
     disagrees with neither where one of them is clearly otherwise; where noise leaves both open, nothing is decided.
     """
-    judged = []
+    judged, absent = [], []
     for method, claim in claims.items():
         if known := next((one for one in found if one.knows(method, dense) and method in printed), None):
             judged.append(_judged(claim, method, known, printed, dense, stands_for))
-    return judged
+        else:
+            absent.append(no_row(claim, [missing(method)]))
+    return [*judged, *absent]
+
+
+def gaps(found: Iterable[Task], *wanted: tuple[str, str, Wanted], named: Callable[[str], str] = str) -> list[Compared]:
+    """Return the gap of each two methods in each task that has enough seeds of both."""
+    return [
+        (f"{task.model}: {named(one)} over {named(other)}", task.gap(one, other), how)
+        for task in found
+        for one, other, how in wanted
+        if task.knows(one, other)
+    ]
 
 
 def judged_order(
-    claim: str, pairs: Sequence[tuple[str, Gap, Wanted]], words: str, missing: Sequence[str] = ()
+    claim: str, pairs: Sequence[Compared], words: str | Sequence[Task], missing: Sequence[str] = ()
 ) -> Verdict:
-    """Return the verdict on an order of methods from pairs: (what is compared, the gap, what the paper has).
+    """Return the verdict on an order of methods; `words` say of which runs. `no_row` without pairs.
 
     All pairs must hold; one that is refuted refutes the order. Where some hold and noise leaves the others open, it
     holds partly; where it leaves all open, or `missing` methods have no rows, nothing is decided.
     """
+    if not pairs:
+        return no_row(claim, missing)
+    if not isinstance(words, str):
+        words = "; ".join(task.words for task in words)
     states = [gap.holds(wanted) for _, gap, wanted in pairs]
     text = "; ".join(f"{what} {gap}" for what, gap, _ in pairs)
     reason = f"Reduced scale ({words}; {SCALE})."

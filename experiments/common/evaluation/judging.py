@@ -1,25 +1,14 @@
 """Verdicts on the claims of one artifact: numbers held against printed digits, a reason for the rest."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
 from experiments.common.claims.ledger import PaperClaim, claims_by_id, claims_of
 from experiments.common.claims.verdicts import Outcome, Source, Verdict, compared, span
-from experiments.common.validation.published_steps import number
-
-__all__ = ["absent", "complete", "held", "not_comparable", "number", "paper_value", "says", "stated"]
+from experiments.common.validation.published_steps import stated
 
 ON_ONE_CORE = "seconds on one core"
-PROOF = "an asymptotic rate with unstated constants: no run of finite length can hold it"
-
-
-def stated(claim_id: str) -> tuple[float, float]:
-    """Return the range that a claim states; ValueError for one without a number."""
-    bounds = claims_by_id()[claim_id].bounds
-    if bounds is None:
-        raise ValueError(f"claim {claim_id} states no number")
-    return bounds
 
 
 def paper_value(claim: PaperClaim) -> str:
@@ -94,20 +83,13 @@ def absent(claim_id: str, reason: str, outcome: Outcome = "not attempted", ours:
     return Verdict(claim_id, outcome, ours, "computed" if ours else "none", reason=reason)
 
 
-def not_comparable(verdicts: Iterable[Verdict], why: Mapping[str, str]) -> list[Verdict]:
-    """Return the verdicts; those on a claim of `why` compare nothing, for the reason there, and keep our value."""
-    return [
-        replace(one, outcome="not comparable", reason=why[one.claim]) if one.claim in why else one for one in verdicts
-    ]
-
-
 def complete(
     artifact: str, verdicts: Iterable[Verdict], command: str, *, reason: str = "", cost: str = ON_ONE_CORE
 ) -> Sequence[Verdict]:
     """Return the verdicts with the command that gives them, and one more for every claim of the artifact without one.
 
-    `reason` says why those were not attempted. ValueError for a verdict on a claim of another artifact, or for two of
-    one claim from one source and calibration.
+    The ledger's `not_here`, else `reason`, says why those were not attempted. ValueError for a verdict on a claim of
+    another artifact, or for two of one claim from one source and calibration.
     """
     claims = {claim.id: claim for claim in claims_of(artifact)}
     by_key: dict[tuple[str, str, str], Verdict] = {}
@@ -119,7 +101,7 @@ def complete(
     judged = {verdict.claim for verdict in by_key.values()}
     for claim_id in claims:
         if claim_id not in judged:
-            why = reason or f"no rows yet: {command}"
+            why = claims[claim_id].not_here or reason or f"no rows yet: {command}"
             by_key[claim_id, "none", ""] = replace(absent(claim_id, why), command=command, cost=cost)
     place = {claim_id: i for i, claim_id in enumerate(claims)}
     return sorted(by_key.values(), key=lambda verdict: (place[verdict.claim], verdict.source, verdict.calibration))

@@ -1,7 +1,7 @@
 """Sizes of low-rank factors of real models: what ACP-SGD and Power-SGD send, and how many buffers it fills."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from ssfx.compressors.lowrank import LowRankOptions, split
@@ -117,11 +117,6 @@ LATENCY_S, S_PER_BYTE = 0.06e-3, 1.2e-9
 NAMES = tuple(spec.name for spec in TENSORS)
 
 
-def profile() -> Profile:
-    """Return the four matrices with their backward times."""
-    return Profile("example", TENSORS, BACKWARD_S, 0.0, ORIGIN)
-
-
 @cache
 def system() -> TimingModel:
     """Return the made-up cluster."""
@@ -134,16 +129,11 @@ def system() -> TimingModel:
     return TimingModel("example", WORLD_SIZE, times, exchange, ORIGIN, style="per_call")
 
 
-def plan(groups: tuple[tuple[str, ...], ...], compressor: str | None, *, overlap: bool = True) -> Plan:
-    """Return the plan that exchanges these groups of matrices by all-reduces."""
-    buckets = tuple(Bucket((Lane("all_reduce", (Segment(group, compressor),)),)) for group in groups)
-    made = Plan("given", WORLD_SIZE, TENSORS, buckets, launch_in_order(buckets, TENSORS))
-    return replace(made, overlap=overlap)
-
-
 def step(groups: tuple[tuple[str, ...], ...], compressor: str | None = None, *, overlap: bool = True) -> Simulated:
-    """Return one simulated step of such a plan."""
-    return simulate(plan(groups, compressor, overlap=overlap), profile(), system())
+    """Return one simulated step in which these groups of matrices are exchanged by all-reduces."""
+    buckets = tuple(Bucket((Lane("all_reduce", (Segment(group, compressor),)),)) for group in groups)
+    plan = Plan("given", WORLD_SIZE, TENSORS, buckets, launch_in_order(buckets, TENSORS), overlap=overlap)
+    return simulate(plan, Profile("example", TENSORS, BACKWARD_S, 0.0, ORIGIN), system())
 
 
 EACH = tuple((name,) for name in NAMES)

@@ -1,11 +1,11 @@
 """The compressors of the MergeComp paper as its figures show them, from simulated rows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.gaps import LONG, Task, task_of, tasks, usual
-from experiments.common.evaluation.quality_curves import NO_ROW
+from experiments.common.evaluation.gaps import LONG, NO_ROW, Task, task_of, tasks, usual
 from experiments.common.evaluation.row_steps import (
     NoRow,
     auto_at,
@@ -45,6 +45,11 @@ NETWORK, DENSITY = "vgg", 0.01
 NETWORKS = ("PCIe", "NVLink")
 
 
+def ratios_of(artifact: str, listed: Callable[[], Iterable[Prediction]] = ratios) -> list[Prediction]:
+    """Return the ratios of times that the paper prints in a figure or table, or other predictions of its numbers."""
+    return [one for one in listed() if one.claim.startswith(f"{artifact}.")]
+
+
 def factor_panels(rows: Sequence[Row], way: str, model: str, dataset: str) -> list[Lines]:
     """Return scaling factors over GPUs, a panel for each network and calibration, a line for each compressor."""
     panels = []
@@ -64,7 +69,9 @@ def merged_panels(name: str, workload: tuple[str, str], rows: Sequence[Row]) -> 
     gains, nvlink = "gain of MergeComp, 8 GPUs, PCIe", "scaling factor on NVLink"
     bars = [
         prediction_bars(rows, ratios_of(name), gains, {"dgc": COLOURS["dgc"], "one bit": COLOURS["ef_signsgd"]}),
-        prediction_bars(rows, factors_of(name), nvlink, {"MergeComp": COLOURS["fp16"], "fp32": "#5f5f5f"}),
+        prediction_bars(
+            rows, ratios_of(name, scaling_factors), nvlink, {"MergeComp": COLOURS["fp16"], "fp32": "#5f5f5f"}
+        ),
     ]
     return [*factor_panels(rows, "Y=2", *workload), *bars]
 
@@ -79,32 +86,16 @@ def _line(
 ) -> Line:
     points = []
     for gpus in GPUS:
-        try:
+        with suppress(NoRow):
             points.append((float(gpus), factor(steps, way, compressor, Setup(model, dataset, gpus, network))))
-        except NoRow:
-            continue
     return Line(label, colour, {"published": points})
-
-
-def ratios_of(artifact: str) -> list[Prediction]:
-    """Return the ratios of times that the paper prints in a figure or table."""
-    return [one for one in ratios() if one.claim.startswith(f"{artifact}.")]
-
-
-def factors_of(artifact: str) -> list[Prediction]:
-    """Return the scaling factors that the paper prints in a figure."""
-    return [one for one in scaling_factors() if one.claim.startswith(f"{artifact}.")]
-
-
-def panels_of(artifact: str) -> dict[str, list[Prediction]]:
-    """Return the predictions of a figure of times to converge, by panel."""
-    return {"time per iteration over MergeComp's, 4 GPUs": ratios_of(artifact), "scaling factor": factors_of(artifact)}
 
 
 def convergence_panels(artifact: str, rows: Sequence[Row], compressor: str) -> list[Bars]:
     """Return the panels of a figure of times to converge: the paper's ratios, and that of auto with its compressor."""
-    listed = [(title, own) for title, own in panels_of(artifact).items() if own]
-    ratio, *others = [prediction_bars(rows, own, title, {"": PINK}) for title, own in listed]
+    titles = ("time per iteration over MergeComp's, 4 GPUs", "scaling factor")
+    every = zip(titles, (ratios_of(artifact), ratios_of(artifact, scaling_factors)), strict=True)
+    ratio, *others = [prediction_bars(rows, own, title, {"": PINK}) for title, own in every if own]
     merged, at = timed("Y=2", compressor, setup_of(f"{artifact}.base"))
     given = {key: value for key, value in merged.options if key in ("compressor", "density")}
     value = over(auto_at(at, **given), (merged, at))
@@ -132,20 +123,23 @@ def judge_convergence(artifact: str, rows: Sequence[Row], compressor: str) -> li
     """
     task = quality_task(rows, compressor)
     found = []
-    for one in judge_predictions(rows, [one for part in panels_of(artifact).values() for one in part]):
+    for one in judge_predictions(rows, [*ratios_of(artifact), *ratios_of(artifact, scaling_factors)]):
         other = {f"{artifact}.base": "fp32", f"{artifact}.layer": "layerwise"}.get(one.claim)
         if other is None:
             found.append(one)
         elif task is None or not task.knows("mergecomp", other):
-            said = f"curves by iteration are taken to coincide: {NO_ROW} of merged {compressor}"
-            found.append(replace(one, reason="; ".join(filter(None, (one.reason, said)))))
+            found.append(_granted(one, f"{NO_ROW} of merged {compressor}"))
         else:
             gap = task.gap("mergecomp", other)
+            said = _granted(one, f"in {task.words} quality over {other} is {gap}")
             apart = one.outcome == "agrees" and gap.word == "below"
-            said = f"curves by iteration are taken to coincide: in {task.words} quality over {other} is {gap}"
-            reason = "; ".join(filter(None, (one.reason, said)))
-            found.append(replace(one, outcome="not comparable" if apart else one.outcome, reason=reason))
+            found.append(replace(said, outcome="not comparable") if apart else said)
     return found
+
+
+def _granted(one: Verdict, said: str) -> Verdict:
+    said = f"curves by iteration are taken to coincide: {said}"
+    return replace(one, reason="; ".join(filter(None, (one.reason, said))))
 
 
 def lines_by_groups(name: str, rows: Sequence[Row]) -> list[dict[str, object]]:

@@ -2,22 +2,22 @@
 
 from collections.abc import Sequence
 
-from experiments.common.evaluation.configured import experiment, workload
+from experiments.common.evaluation.configured import conf
 from experiments.common.evaluation.row_steps import auto_at, rows_by_calibration
 from experiments.common.figures.auto import LABEL
-from experiments.common.validation.published_steps import PaperMethod, PaperSetting, Steps, method
+from experiments.common.validation.published_steps import PaperSetting, Steps, Timed, method
 from ssfx.core.rows import Row
 
 MODELS = {"resnet18_cifar10": "ResNet-18", "googlenet_cifar10": "GoogLeNet", "senet18_cifar10": "SENet-18"}
 LABELS = {"topk": "Top-k", "cltk": "CLT-k", "hard_threshold": "hard\nthreshold", "micro": "MiCRO"}
-DENSITIES: tuple[float, ...] = tuple(experiment("micro_clusters")["experiment"]["sweep"]["density"])
+DENSITIES: tuple[float, ...] = tuple(conf("experiment", "micro_clusters")["experiment"]["sweep"]["density"])
 WORKERS = {2: (("nodes", 1), ("devices_per_node", 2)), 4: (("nodes", 1), ("devices_per_node", 4)),
            8: (("nodes", 1),), 16: ()}  # fmt: skip
 
 
-def timed(name: str, model: str, density: float, workers: int = 16) -> tuple[PaperMethod, PaperSetting]:
+def timed(name: str, model: str, density: float, workers: int = 16) -> Timed:
     """Return one sparsifier in one setting of the paper."""
-    batch = int(workload(model)["batch_size"])
+    batch = int(conf("workload", model)["batch_size"])
     return method(name, density=density), PaperSetting("micro", model, batch, WORKERS[workers])
 
 

@@ -1,23 +1,111 @@
-"""Quality of methods in long runs, a panel a network: curves, and final quality beside what a paper prints."""
-
-from __future__ import annotations
+"""Long runs: curves of what was recorded, and quality of methods, a panel a network, beside what a paper prints."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, expm1
-from pathlib import Path
 from statistics import fmean, median
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.common.evaluation.gaps import Task, metric_of
-from experiments.common.evaluation.quality_curves import NO_ROW, SCALE, median_points, plot_points, where
+from experiments.common.evaluation.gaps import NO_ROW, SCALE, Task, metric_of
 from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
-from experiments.common.figures.style import COLUMN_IN, frame, save, style
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, caption_text, frame, plt
 from ssfx.core.rows import Row
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+Curve = Mapping[str, Sequence[float | None]]
+Methods = Mapping[str, Sequence[Row]]
+Point = tuple[float, float, float, float]
+
+
+def curve(row: Row) -> Curve:
+    """Return the curve of a row by column; empty for rows without one."""
+    found: Curve = getattr(row, "curve", {}) or {}
+    return found
+
+
+def points(row: Row, *columns: str) -> list[tuple[float, ...]]:
+    """Return the values of columns of a row's curve, wherever all of them were recorded."""
+    every = zip(*(curve(row).get(column, ()) for column in columns), strict=False)
+    return [tuple(value for value in point if value is not None) for point in every if None not in point]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A column of the curves of long runs: the median over seeds by method, the range of the seeds as a band.
+
+    A method of `colours` without rows is named in the legend as one without; `set_to` draws a dashed line across.
+    """
+
+    methods: Callable[[list[Row]], Methods]
+    title: Callable[[Methods], str]
+    colours: Mapping[str, str]
+    column: str
+    ylabel: str
+    set_to: float | None = None
+
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return the curves; None where no row has the column."""
+        own = self.methods(rows)
+        found = {label: points for label in self.colours if (points := median_points(own.get(label, ()), self.column))}
+        if not found:
+            return None
+        table: list[dict[str, Any]] = []
+        figure, axis = plt.subplots(figsize=(1.7 * COLUMN_IN, 2.7), layout="constrained")
+        keys: dict[str, Any] = {}
+        for label, colour in self.colours.items():
+            if label not in found:
+                (keys[f"{label}: {NO_ROW}"],) = axis.plot([], [], color=colour, linestyle=":")
+                table.append({"method": label, "median": NO_ROW})
+                continue
+            keys[label] = plot_points(axis, found[label], colour)
+            table += [{"method": label, "x": a, "low": b, "median": c, "high": d} for a, b, c, d in found[label]]
+        if self.set_to is not None:
+            keys["set"] = axis.axhline(self.set_to, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
+        axis.set_title(self.title(own), loc="left", fontweight="bold")
+        axis.set(xlabel="optimizer steps", ylabel=self.ylabel)
+        axis.grid()
+        figure.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=3, columnspacing=1.2)
+        drawn = [row for label in found for row in own[label]]
+        figure.supxlabel(caption_text([origin(drawn)], figure.get_figwidth()), x=0.01, ha="left", **ORIGIN_LINE)
+        return figure, table, drawn
+
+
+def plot_points(axis: Axes, points: Sequence[Point], colour: str, *, band: bool = True, **look: Any) -> Any:
+    """Draw a line through the medians of points and a band between their ends; return the line."""
+    at, low, middle, high = ([point[i] for point in points] for i in range(4))
+    (line,) = axis.plot(at, middle, color=colour, **{"linewidth": 1.2, **look})
+    if band:
+        axis.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+    return line
+
+
+def origin(rows: Sequence[Row], shown: str = "median and range of") -> str:
+    """Return the line that says where the runs come from, and what is shown of their seeds."""
+    steps = ", ".join(f"{steps:,}" for steps in sorted({row.case.steps for row in rows}))
+    seeds = len({row.case.seed for row in rows})
+    ranks = ", ".join(map(str, sorted({row.case.world_size for row in rows})))
+    return f"{where(rows)}: {steps} steps, {ranks} workers, {shown} {seeds} seeds; {SCALE}."
+
+
+def where(rows: Sequence[Row]) -> str:
+    """Return what the quality of the rows was measured on, as the beginning of a sentence."""
+    virtual = "measured on virtual ranks in one process"
+    words = "; ".join(
+        sorted({virtual if row.case.virtual else f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
+    )
+    return words[:1].upper() + words[1:]
+
+
+def median_points(rows: Sequence[Row], column: str) -> list[Point]:
+    """Return step, lowest, median and highest value over seeds of a column, at every step where it was recorded."""
+    places: dict[float, list[float]] = {}
+    for step, value in (point for row in rows for point in points(row, "step", column)):
+        places.setdefault(step, []).append(value)
+    return [(step, min(found), median(found), max(found)) for step, found in sorted(places.items())]
+
+
+# ---- a panel a network -----------------------------------------------------------------------------------------------
 
 QUALITY = {"f1": "F1", "top1": "top-1 accuracy", "perplexity": "perplexity"}
 LINE_IN = 0.19
@@ -70,34 +158,36 @@ class Panel:
         return [exp(value - middle) for value in self.task.scores(method)]
 
 
-def draw_quality(
-    name: str, title: str, panels: Sequence[Panel], out: Path, words: Callable[[str], str] = str
-) -> list[Path]:
-    """Write every panel: curves on the left, final quality over the baseline's on the right.
+@dataclass(frozen=True)
+class Quality:
+    """Quality in long runs, a panel a network: curves on the left, final quality over the baseline's on the right.
 
     A method without rows, and all of a panel without a task, are named with NO_ROW. `words` name a method.
-    Nothing is written where no panel has a row.
     """
-    rows = [row for panel in panels for row in panel.rows]
-    if not rows:
-        return []
-    import matplotlib.pyplot as plt
 
-    with style():
+    panels: Callable[[list[Row]], Sequence[Panel]]
+    words: Callable[[str], str] = str
+
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return every panel; None where none has a row."""
+        panels = self.panels(rows)
+        own = [row for panel in panels for row in panel.rows]
+        if not own:
+            return None
         heights = [0.6 + LINE_IN * max(len(panel.methods), 6 if panel.rows else 2) for panel in panels]
         columns = 3 if any(panel.step_s for panel in panels) else 2
+        size_in = ((2 + 0.35 * (columns - 2)) * COLUMN_IN, sum(heights) + 0.9)
         figure, grid = plt.subplots(
-            len(panels), columns, figsize=((2 + 0.35 * (columns - 2)) * COLUMN_IN, sum(heights) + 0.9), squeeze=False,
-            height_ratios=heights, layout="constrained",
-        )  # fmt: skip
+            len(panels), columns, figsize=size_in, squeeze=False, height_ratios=heights, layout="constrained"
+        )
         for axes, panel in zip(grid, panels, strict=True):
             axes[0].set_title(panel.title, loc="left", fontweight="bold").set_in_layout(False)
             _draw_curves(axes[0], panel)
             for axis in axes[1:-1]:
                 _draw_curves(axis, panel, over_time=True)
-            _draw_finals(axes[-1], panel, words)
-        frame(figure, title, "\n".join([_origin(rows, panels), *budget_said(rows)]), ncols=4)
-        return save(figure, name, [line for panel in panels for line in lines(panel)], rows, out)
+            _draw_finals(axes[-1], panel, self.words)
+        frame(figure, what.title, "\n".join([_origin(own, panels), *budget_said(own)]), ncols=4)
+        return figure, [line for panel in panels for line in lines(panel)], own
 
 
 def lines(panel: Panel) -> list[dict[str, Any]]:
@@ -200,6 +290,5 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
     for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):
         tick.set_color("black" if method in panel.task.methods else "#777777") if panel.task else None
     mark_names(axis)
-    axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_xlabel(f"final quality over {words(panel.against)} (%)")
+    axis.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"final quality over {words(panel.against)} (%)")
     axis.grid(axis="x")

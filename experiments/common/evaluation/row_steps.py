@@ -17,12 +17,14 @@ from experiments.common.validation.published_steps import (
     PaperStep,
     Prediction,
     Steps,
+    Timed,
     method,
 )
 from ssfx.compressors import build
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
+from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.schemes import schemes
 from ssfx.schemes.base import SchemeOptions
@@ -53,7 +55,8 @@ class RowSteps:
 
     def row(self, method: PaperMethod, at: PaperSetting) -> Row:
         """Return the row of a method; NoRow where none was simulated."""
-        key = (*_place(at), *_how(method.scheme, method.options))
+        place = at.cluster, _cluster(at).world_size, at.model, at.batch_size
+        key = (*place, *_how(method.scheme, method.options))
         if key not in self.rows:
             changed = "".join(f" {name}={value}" for name, value in at.changed)
             raise NoRow(f"no simulated row of {method.scheme} for {at.model} on {at.cluster}{changed}")
@@ -70,9 +73,7 @@ class RowSteps:
 def by_calibration(rows: Iterable[Row]) -> dict[str, RowSteps]:
     """Return the steps of simulated rows, calibration by calibration; of one case twice, the newest row counts."""
     by_kind: dict[str, RowSteps] = {}
-    for row in sorted(rows, key=lambda row: row.origin.date):
-        if not row.case.calibration or row.case.virtual:
-            continue
+    for row in sorted(simulated_rows(rows), key=lambda row: row.origin.date):
         case = row.case
         steps = by_kind.setdefault(case.costs, RowSteps({}, {}))
         if case.world_size == 1:
@@ -83,18 +84,14 @@ def by_calibration(rows: Iterable[Row]) -> dict[str, RowSteps]:
     return dict(sorted(by_kind.items()))
 
 
-def _place(at: PaperSetting) -> Key:
-    return at.cluster, _ranks(at.cluster, at.changed), at.model, at.batch_size
-
-
 @lru_cache(maxsize=1 << 8)
-def _ranks(name: str, changed: tuple[tuple[str, int], ...]) -> int:
-    return cluster_on(ClusterChoice(name, dict(changed)), None, "auto").world_size
+def _cluster(at: PaperSetting) -> Cluster:
+    return cluster_on(ClusterChoice(at.cluster, dict(at.changed)), None, "auto")
 
 
-def auto_at(at: PaperSetting, **options: Any) -> tuple[PaperMethod, PaperSetting]:
+def auto_at(at: PaperSetting, **options: Any) -> Timed:
     """Return scheme=auto, which is no method of a paper, in a setting of one; it knows the nodes there."""
-    cluster = cluster_on(ClusterChoice(at.cluster, dict(at.changed)), None, "auto")
+    cluster = _cluster(at)
     nodes = {"ranks_per_node": cluster.devices_per_node} if cluster.nodes > 1 else {}
     return method(AUTO, **options, **nodes), at
 
@@ -144,11 +141,9 @@ def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) ->
     for calibration, steps in by_calibration(rows).items():
         values: dict[str, list[float]] = {}
         for prediction in listed:
-            try:
-                value = prediction.value(steps)
-            except NoRow:
-                continue
-            values.setdefault(prediction.claim, []).append(value)
+            with suppress(NoRow):
+                value = prediction.value(steps)  # first: a claim without a row must not be listed
+                values.setdefault(prediction.claim, []).append(value)
         for claim_id, predicted in values.items():
             low, high = sorted(ours_as_stated(claim_id, value) for value in (min(predicted), max(predicted)))
             stated = next(prediction.stated(claim_id) for prediction in listed if prediction.claim == claim_id)
@@ -183,17 +178,28 @@ def judge_orders(rows: Sequence[Row], rules: dict[str, Rule]) -> list[Verdict]:
     return verdicts
 
 
-def values_by_calibration(rows: Sequence[Row], value: Callable[[Steps], float]) -> dict[str, float]:
-    """Return what `value` gives from the rows of each calibration that has them."""
-    return _of_each(rows, value)
+def in_all(words: str, places: Callable[[Steps], Iterable[bool]]) -> Rule:
+    """Return the rule of an ordering that must hold in every place; `words` say in how many of how many it does."""
+
+    def rule(steps: Steps) -> tuple[bool, str]:
+        wins = list(places(steps))
+        return all(wins), words.format(sum(wins), len(wins))
+
+    return rule
 
 
-def rows_by_calibration(rows: Sequence[Row], where: tuple[PaperMethod, PaperSetting]) -> dict[str, Row]:
+def simulated_rows(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of simulated steps."""
+    return [row for row in rows if row.case.calibration and not row.case.virtual]
+
+
+def rows_by_calibration(rows: Sequence[Row], where: Timed) -> dict[str, Row]:
     """Return the row of one step of each calibration that has it."""
-    return _of_each(rows, lambda steps: steps.row(*where))
+    return values_by_calibration(rows, lambda steps: steps.row(*where))
 
 
-def _of_each(rows: Sequence[Row], value: Callable[[RowSteps], T]) -> dict[str, T]:
+def values_by_calibration(rows: Sequence[Row], value: Callable[[RowSteps], T]) -> dict[str, T]:
+    """Return what `value` gives from the rows of each calibration that has them."""
     values = {}
     for calibration, steps in by_calibration(rows).items():
         with suppress(NoRow):

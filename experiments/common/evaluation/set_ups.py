@@ -24,7 +24,6 @@ from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import metric
 from ssfx.lab.results.sent_methods import plan_of
 from ssfx.lab.results.store import Store
-from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Needed
@@ -86,11 +85,7 @@ class CheckedPlace:
     @property
     def gain(self) -> float:
         """By how much the best method is faster to quality than dense, as a share; 0 where dense is best."""
-        return max(0.0, self._best)
-
-    @property
-    def _best(self) -> float:
-        return max((self.dense_s / one.to_quality_s - 1 for one in self.methods if one.compresses), default=0.0)
+        return max([0.0, *(self.dense_s / one.to_quality_s - 1 for one in self.methods if one.compresses)])
 
     @property
     def wins(self) -> tuple[CheckedMethod, ...]:
@@ -137,7 +132,7 @@ def place_of(group: Sequence[Row]) -> CheckedPlace | None:
     if not dense:
         return None
     case = group[0].case
-    cluster = _cluster(case)
+    cluster = cluster_on(case.cluster, case.world_size, case.device)
     network = network_of(cluster)
     methods = [_method(row, network) for row in able if not _is_dense(row.case)]
     return CheckedPlace(
@@ -151,10 +146,6 @@ def _is_dense(case: Case) -> bool:
     if case.sharding != "none":  # 16 bits are torch's own there, as reduce_dtype
         return case.scheme == "ddp"
     return case.scheme in DENSE_SCHEMES or case.scheme_options.get("quality") == "dense"
-
-
-def _cluster(case: Case) -> Cluster:
-    return cluster_on(case.cluster, case.world_size, case.device)
 
 
 @cache
@@ -233,17 +224,13 @@ def counted(found: Iterable[CheckedPlace]) -> Counted:
     rates: dict[float, list[bool]] = {}
     for place in every:
         rates.setdefault(place.gbps, []).append(bool(place.wins))
-    mostly = [rate for rate in sorted(rates) if mean(rates[rate]) >= 0.5]
+    mostly = [rate for rate in rates if mean(rates[rate]) >= 0.5]
+    surely = sorted(place.gbps for place in sure)
     return Counted(
-        len(pairs), len(faster), len(known), len(sure),
-        sum(place.checked for place in sure), _nine_in_ten([place.gbps for place in sure]),
-        max(mostly, default=0.0), tuple(sorted({one.records for _, one in known})),
+        len(pairs), len(faster), len(known), len(sure), sum(place.checked for place in sure),
+        surely[ceil(0.9 * len(surely)) - 1] if surely else 0.0, max(mostly, default=0.0),
+        tuple(sorted({one.records for _, one in known})),
     )  # fmt: skip
-
-
-def _nine_in_ten(rates: Sequence[float]) -> float:
-    """Return the rate at or below which nine in ten of them are, 0 of none."""
-    return sorted(rates)[ceil(0.9 * len(rates)) - 1] if rates else 0.0
 
 
 def needed_gbps(found: Iterable[CheckedPlace], share: float, *, compressed: bool) -> float:

@@ -12,7 +12,7 @@ from ssfx.collectives.sketch_hash import PRIME, HashRow, draw
 
 Array = NDArray[np.float64]
 
-ELEMENTS, BLOCK = 4_096, 64
+ELEMENTS, BLOCK, KEPT = 4_096, 64, 4
 WORKERS = 4
 BUCKETS = 256
 DRAWS = 400
@@ -50,10 +50,10 @@ def hashes(number: int) -> tuple[HashRow, ...]:
     return draw(1, 7, ELEMENTS, number)
 
 
-def block_sparse(seed: int, kept: int = 4) -> tuple[Array, NDArray[np.int64]]:
-    """Return a vector of which `kept` blocks are not zero, and the numbers of those blocks."""
+def block_sparse(seed: int) -> tuple[Array, NDArray[np.int64]]:
+    """Return a vector of which KEPT blocks are not zero, and the numbers of those blocks."""
     rng = np.random.default_rng(seed)
-    chosen = np.sort(rng.choice(ELEMENTS // BLOCK, kept, replace=False))
+    chosen = np.sort(rng.choice(ELEMENTS // BLOCK, KEPT, replace=False))
     vector = np.zeros(ELEMENTS)
     for block in chosen:
         vector[block * BLOCK : (block + 1) * BLOCK] = rng.standard_normal(BLOCK)

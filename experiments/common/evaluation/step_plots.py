@@ -1,21 +1,16 @@
 """Bars, lines and stacked parts of simulated steps, by calibration, with what the paper prints as open marks."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.figures.auto import LABEL, mark_bar, mark_names, narrow
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, Picture, plt
 from ssfx.core.rows import Row
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-CALIBRATIONS = ("nominal", "published")
+PLACES = {"nominal": -0.2, "published": 0.2}
+"""Of the bars of a method that has both calibrations."""
 HATCHES = {"nominal": "////", "published": ""}
 DASHES = {"nominal": (0, (3, 1.5)), "published": "-"}
 PAPER: dict[str, Any] = {"linestyle": "", "marker": "D", "fillstyle": "none", "color": "black", "markersize": 4.5}
@@ -54,12 +49,11 @@ class Bars:
 
 @dataclass(frozen=True)
 class Line:
-    """One method over x, by calibration, with the paper's points where it prints some."""
+    """One method over x, by calibration."""
 
     label: str
     colour: str
     points: Mapping[str, Sequence[tuple[float, float]]]
-    paper: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -80,33 +74,37 @@ class Lines:
         return any(any(line.points.values()) for line in self.lines)
 
 
-def draw_panels(name: str, panels: Sequence[Bars | Lines], rows: Sequence[Row], out: Path) -> list[Path]:
-    """Write the panels that have a value, two a row: bars, hatched for nominal times, or lines, dashed for them.
+@dataclass(frozen=True)
+class Panels:
+    """Panels that have a value, two a row: bars, hatched for nominal times, or lines, dashed for them.
 
-    Nothing is written where no panel has one.
+    `of` chooses the rows that the line of origin names.
     """
-    drawn = [panel for panel in panels if panel.filled]
-    if not drawn:
-        return []
-    table: list[dict[str, Any]] = []
-    with style():
+
+    panels: Callable[[list[Row]], Sequence[Bars | Lines]]
+    of: Callable[[list[Row]], list[Row]] = list
+
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return the panels; None where none has a value."""
+        drawn = [panel for panel in self.panels(rows) if panel.filled]
+        if not drawn:
+            return None
+        table: list[dict[str, Any]] = []
         figure, axes = _grid(len(drawn), max(len(panel.bars) if isinstance(panel, Bars) else 4 for panel in drawn))
         keys: dict[str, Any] = {}
         for panel, axis in zip(drawn, axes, strict=False):
             table += _bars(panel, axis, keys) if isinstance(panel, Bars) else _lines(panel, axis, keys)
             axis.set_title(panel.title, loc="left", fontweight="bold")
             axis.set_ylabel(panel.ylabel)
-        _finish(figure, rows, keys, drawn)
-        return save(figure, name, table, rows, out)
+        _finish(figure, self.of(rows), keys, drawn)
+        return figure, table, self.of(rows)
 
 
 def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
-    from matplotlib.lines import Line2D
-
     table = []
     bars = [bar for bar in panel.bars if bar.values or bar.paper]
     for x, bar in enumerate(bars):
-        for place, calibration in zip((-0.2, 0.2), CALIBRATIONS, strict=True):
+        for calibration, place in PLACES.items():
             if calibration in bar.values:
                 axis.bar(
                     x + place * (len(bar.values) > 1), bar.values[calibration], 0.37, color=bar.colour,
@@ -114,7 +112,7 @@ def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]
                 )  # fmt: skip
         if bar.paper is not None:
             axis.plot([x] * len(set(bar.paper)), sorted(set(bar.paper)), **PAPER)
-            keys["paper"] = Line2D([], [], **PAPER)
+            keys["paper"] = plt.Line2D([], [], **PAPER)
         low, high = bar.paper or (None, None)
         values = {f"simulated_{key}": value for key, value in bar.values.items()}
         label = bar.label.replace("\n", " ")
@@ -130,11 +128,9 @@ def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]:
-    from matplotlib.lines import Line2D
-
     table: list[dict[str, Any]] = []
-    for line in (line for line in panel.lines if any(line.points.values()) or line.paper):
-        keys[line.label] = Line2D([], [], color=line.colour, marker="o", markersize=2.5)
+    for line in (line for line in panel.lines if any(line.points.values())):
+        keys[line.label] = plt.Line2D([], [], color=line.colour, marker="o", markersize=2.5)
         for calibration, points in line.points.items():
             if points:
                 axis.plot(
@@ -146,13 +142,7 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
                 {"panel": panel.title, "method": line.label, "origin": origin, "x": x, "y": y}
                 for x, y in sorted(points)
             ]
-        if line.paper:
-            axis.plot(*zip(*line.paper, strict=True), **{**PAPER, "color": line.colour})
-            keys["paper"] = Line2D([], [], **PAPER)
-            table += [
-                {"panel": panel.title, "method": line.label, "origin": "paper", "x": x, "y": y} for x, y in line.paper
-            ]
-    xs = sorted({x for line in panel.lines for x, _ in _all(line)})
+    xs = sorted({x for line in panel.lines for found in line.points.values() for x, _ in found})
     if panel.log_x:
         axis.set_xscale("symlog" if 0 in xs else "log", base=2)
     marks = panel.ticks or xs
@@ -167,24 +157,29 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
     return table
 
 
-def draw_parts(
-    name: str, panels: Mapping[str, Mapping[str, Mapping[str, Row]]], rows: Sequence[Row], out: Path
-) -> list[Path]:
-    """Write stacked parts of an iteration: panel -> method -> calibration -> row; nothing without rows.
+@dataclass(frozen=True)
+class Parts:
+    """Stacked parts of an iteration: panel -> method -> calibration -> row.
 
     The device's forward, backward, optimizer step and rest are one part, as the papers count them.
     """
-    known = {title: {method: by for method, by in methods.items() if by} for title, methods in panels.items()}
-    drawn = {title: methods for title, methods in known.items() if methods}
-    if not drawn:
-        return []
-    table = []
-    with style():
+
+    parts: Callable[[list[Row]], Mapping[str, Mapping[str, Mapping[str, Row]]]]
+
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return a panel of stacked bars for each; None without rows."""
+        known = {
+            title: {method: by for method, by in methods.items() if by} for title, methods in self.parts(rows).items()
+        }
+        drawn = {title: methods for title, methods in known.items() if methods}
+        if not drawn:
+            return None
+        table = []
         figure, axes = _grid(len(drawn), max(map(len, drawn.values())))
         for (title, methods), axis in zip(drawn.items(), axes, strict=False):
             for x, (method, by) in enumerate(methods.items()):
                 for calibration, row in by.items():
-                    place = x + (dict(zip(CALIBRATIONS, (-0.2, 0.2), strict=True))[calibration] if len(by) > 1 else 0)
+                    place = x + PLACES[calibration] * (len(by) > 1)
                     bottom, line = 0.0, {"panel": title, "method": method.replace("\n", " "), "origin": calibration}
                     for part, seconds in parts_s(row).items():
                         axis.bar(
@@ -206,7 +201,7 @@ def draw_parts(
         keys = {label: Patch(facecolor=colour) for label, colour in PARTS.values()}
         hatched = len({calibration for methods in drawn.values() for by in methods.values() for calibration in by}) > 1
         _finish(figure, rows, keys, hatched=hatched)
-        return save(figure, name, table, rows, out)
+        return figure, table
 
 
 def parts_s(row: Row) -> dict[str, float]:
@@ -215,13 +210,7 @@ def parts_s(row: Row) -> dict[str, float]:
     return {"compute": float(row.metrics["iteration_s"] or 0.0) - sum(found.values()), **found}
 
 
-def _all(line: Line) -> list[tuple[float, float]]:
-    return [point for points in line.points.values() for point in points]
-
-
-def _grid(panels: int, most: int) -> tuple[Figure, list[Axes]]:
-    import matplotlib.pyplot as plt
-
+def _grid(panels: int, most: int) -> tuple[Canvas, list[Axes]]:
     columns = 1 if panels == 1 else 2
     lines = -(-panels // columns)
     width_in = 2 * COLUMN_IN if columns == 2 or most > 4 else 1.7 * COLUMN_IN  # the legend has to fit
@@ -235,18 +224,17 @@ def _grid(panels: int, most: int) -> tuple[Figure, list[Axes]]:
 
 
 def _finish(
-    figure: Figure, rows: Sequence[Row], keys: Mapping[str, Any], drawn: Sequence[Bars | Lines] = (), *,
+    figure: Canvas, rows: Sequence[Row], keys: Mapping[str, Any], drawn: Sequence[Bars | Lines] = (), *,
     hatched: bool = True,
 ) -> None:  # fmt: skip
     """Set the legend and the one line of origin."""
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     names = {"nominal": "simulated, nominal times", "published": "simulated, published times"}
     every = dict(keys)
     for name in sorted({row.case.costs for row in rows}):
         if any(isinstance(panel, Lines) for panel in drawn):
-            every[names[name]] = Line2D([], [], color="#666666", linestyle=DASHES[name])
+            every[names[name]] = plt.Line2D([], [], color="#666666", linestyle=DASHES[name])
         elif hatched:
             every[names[name]] = Patch(facecolor="#999999", hatch=HATCHES[name], edgecolor="white", linewidth=0)
     figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=4, columnspacing=1.2)

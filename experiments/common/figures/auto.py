@@ -1,16 +1,11 @@
 """scheme=auto beside a paper's schemes: never one of them, in a colour of its own, and with its budget in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.common.figures.style import scheme_colour
+from experiments.common.figures.style import Axes, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Cell
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 AUTO = "auto"
 LABEL = "scheme=auto"

@@ -1,18 +1,12 @@
 """Stacked bars of where the time of an iteration goes, per scheme, with the communication that backward hides."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.figures.auto import AUTO, budget_said, mark_bar
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import ORIGIN_HATCHES, Table, facts, few, panel_grid
+from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Picture, drawn_panels, facts, few
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, Spread, metric, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 PARTS = {
     "forward_s": ("forward", "#bdbdbd"),
@@ -25,21 +19,18 @@ PARTS = {
 HIDDEN_COLOUR = "#d55e00"
 
 
-def breakdown(_: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def breakdown(_: Figure, rows: list[Row]) -> Picture | None:
     """Return stacked bars, one run per scheme; hatched is communication that compute hides."""
     shown = [few(panel) for panel in panels(rows)]
     if not shown:
         return None
-    tables = [lines(panel) for panel in shown]
     text = [*facts(shown, spread=False), *budget_said(rows)]
-    canvas, axes = panel_grid(shown, text, "time per iteration (ms)")
-    for panel, table, axis in zip(shown, tables, axes, strict=True):
-        _draw_panel(panel, table, axis)
-    handles, labels = axes[0].get_legend_handles_labels()
-    columns = 4 if len(axes) > 1 else 2
+    canvas, table = drawn_panels(shown, lines, _draw_panel, text, "time per iteration (ms)")
+    handles, labels = canvas.axes[0].get_legend_handles_labels()
+    columns = 4 if len(shown) > 1 else 2
     canvas.legend(handles, labels, loc="outside upper center", ncols=columns, columnspacing=1.2)
     canvas.set_figheight(canvas.get_figheight() + 0.14 * len(labels) / columns)
-    return canvas, [line for table in tables for line in table]
+    return canvas, table
 
 
 def finding(rows: list[Row]) -> str:

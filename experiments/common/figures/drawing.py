@@ -20,7 +20,7 @@ import ssfx
 from experiments.common.claims.ledger import ledger_files
 from experiments.common.figures.discovery import chosen, load
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, plt, save, style
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import DAMAGED, check_writable, loads, write_json
 from ssfx.core.paths import conf_dir, data_dir, results_dir
@@ -198,24 +198,16 @@ class Inputs:
 
     @cached_property
     def _style(self) -> str:
-        return _style_digest()
+        return _of_files([path for room in STYLE for path in room.rglob("*.py")] + ledger_files())
 
     @cached_property
     def _package(self) -> str:
-        return _package_digest()
+        settings = [*conf_dir().rglob("*.yaml"), *data_dir().rglob("*.json")]
+        return _of_files([*LIBRARY.rglob("*.py"), *PAPERS.rglob("*.py"), *settings, *ledger_files()])
 
     @cached_property
     def _measured(self) -> str:
         return _of_files(list((results_dir() / "profiles").glob("*.json")))
-
-
-def _style_digest() -> str:
-    return _of_files([path for room in STYLE for path in room.rglob("*.py")] + ledger_files())
-
-
-def _package_digest() -> str:
-    settings = [*conf_dir().rglob("*.yaml"), *data_dir().rglob("*.json")]
-    return _of_files([*LIBRARY.rglob("*.py"), *PAPERS.rglob("*.py"), *settings, *ledger_files()])
 
 
 def _of_files(paths: Sequence[Path]) -> str:
@@ -250,8 +242,6 @@ CHARACTERS = 62
 
 def draw_missing(name: str, title: str, command: str, out: Path) -> list[Path]:
     """Write a small picture that says that the figure is missing, with the command, as out/name.{png,pdf,svg,csv}."""
-    import matplotlib.pyplot as plt
-
     said = [*wrap(f"{title[0].upper()}{title[1:]}", CHARACTERS - 8), "", *wrap(command, CHARACTERS)]
     with style():
         figure = plt.figure(figsize=(COLUMN_IN, 0.55 + 0.13 * len(said)))

@@ -1,21 +1,16 @@
 """A figure: its name, the rows that it needs, and how they become a picture, verdicts and a sentence. No torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.verdicts import Verdict, counted
-from experiments.common.figures.style import ORIGIN_LINE, Table, save, style
+from experiments.common.figures.style import ORIGIN_LINE, Canvas, Picture, save, style
 from ssfx.core.case import Case
 from ssfx.core.rows import Row
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
-
-Drawing = Callable[["Figure", list[Row], Path], list[Path]]
+Drawing = Callable[["Figure", list[Row]], Picture | None]
 Judging = Callable[["Figure", list[Row]], Sequence[Verdict]]
 
 
@@ -23,13 +18,13 @@ Judging = Callable[["Figure", list[Row]], Sequence[Verdict]]
 class Figure:
     """One figure or table: what it is called, which rows it needs and how they become pictures.
 
-    `drawing(figure, rows, out)` writes <name>.png, .pdf, .svg and .csv into `out` and returns their paths, none when
-    the rows do not suffice yet. `judging(figure, rows)` gives verdicts on claims. `needs` maps fields of a Case to the
-    value they must have, or to a test of it; without, the figure is computed and takes no rows. `command` makes such
-    rows. `about` names artifacts or claims of the ledger, by default the artifact of its own name. `said(rows)` is one
-    line of plain text that says what the rows show, by default how many verdicts came out how. `lacks(rows)` says which
-    runs it would also draw, how long they take and the command, a line each. `notes` are sentences for pages that show
-    the figure: what its marks mean, what the paper leaves open.
+    `drawing(figure, rows)` gives the picture and the lines of its CSV, None when the rows do not suffice yet.
+    `judging(figure, rows)` gives verdicts on claims. `needs` maps fields of a Case to the value they must have, or to a
+    test of it; without, the figure is computed and takes no rows. `command` makes such rows. `about` names artifacts or
+    claims of the ledger, by default the artifact of its own name. `said(rows)` is one line of plain text that says what
+    the rows show, by default the `finding` of its drawing, else how many verdicts came out how. `lacks(rows)` says
+    which runs it would also draw, how long they take and the command, a line each. `notes` are sentences for pages that
+    show the figure: what its marks mean, what the paper leaves open.
     """
 
     name: str
@@ -56,8 +51,13 @@ class Figure:
         return (self.name,) if self.about is None else self.about
 
     def draw(self, rows: list[Row], out: Path) -> list[Path]:
-        """Write the files of the figure and return their paths, none when the rows do not suffice yet."""
-        return self.drawing(self, rows, out)
+        """Write <name>.png, .pdf, .svg and .csv into `out` and return their paths, none if the rows do not suffice."""
+        with style():
+            made = self.drawing(self, rows)
+            if made is None:
+                return []
+            canvas, table, *used = made
+            return save(canvas, self.name, table, used[0] if used else rows, out)
 
     def judge(self, rows: list[Row]) -> Sequence[Verdict]:
         """Return its own verdicts on claims."""
@@ -65,7 +65,8 @@ class Figure:
 
     def finding(self, rows: list[Row]) -> str:
         """Return what the rows show, in one line."""
-        return self.said(rows) if self.said else counted(self.judge(rows))
+        said = self.said or getattr(self.drawing, "finding", None)
+        return str(said(rows)) if said else counted(self.judge(rows))
 
     def missing(self, rows: list[Row]) -> str:
         """Return what it lacks, a line each; "" where that is nothing."""
@@ -94,26 +95,6 @@ class Figure:
 def simulated(experiment: str) -> dict[str, Any]:
     """Return the needs of a figure of an experiment's simulated rows."""
     return {"experiment": experiment, "calibration": bool}
-
-
-def drawn(
-    picture: Callable[[Figure, list[Row]], tuple[Canvas, Table] | None], of: Callable[[list[Row]], list[Row]] = list
-) -> Drawing:
-    """Return the drawing of a function that gives a picture and its table, None where the rows do not suffice.
-
-    `of` chooses the rows that it gets.
-    """
-
-    def draw(figure: Figure, every: list[Row], out: Path) -> list[Path]:
-        rows = of(every)
-        with style():
-            made = picture(figure, rows)
-            if made is None:
-                return []
-            canvas, table = made
-            return save(canvas, figure.name, table, rows, out)
-
-    return draw
 
 
 def say_origin(canvas: Canvas, origin: str) -> None:

@@ -5,27 +5,29 @@ rival. A gain is the ratio of throughputs less one, of simulated rows in the sam
 rivals, and has no range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from experiments.common.claims.ledger import PaperClaim, claims_of
+from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.simulated import claim_columns, meets
-from experiments.common.claims.values import METHODS
+from experiments.common.claims.values import BASELINES, METHODS, SPEED
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.paper_words import RIVALS, TIMES, panel_order, panel_title, scheme_name
-from experiments.common.figures.style import BAND_COLOUR, COLUMN_IN, MARKERS, frame, save, scheme_colour, style
+from experiments.common.figures.paper_words import TIMES, columns, panel_order, panel_title, scheme_name
+from experiments.common.figures.style import (
+    BAND_COLOUR,
+    COLUMN_IN,
+    MARKERS,
+    Axes,
+    Picture,
+    frame,
+    plt,
+    scheme_colour,
+)
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-SPEED = "throughput_samples_per_s"
 SUBJECT = "ssfusion_oi"
 LIMITS = (-100.0, 200.0)
 """Percent that are shown; what lies beyond stands at the edge with its number."""
@@ -47,100 +49,109 @@ class Gains:
     at: Callable[[Cell], tuple[float, str]] = lambda cell: (cell.case.world_size, f"{cell.case.world_size} GPUs")
     varied: str = "cluster"
 
-    def __call__(self, what: Figure, rows: Sequence[Row], out: Path) -> list[Path]:
-        """Write a panel per model and calibration from the simulated rows; nothing without a gain in them."""
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return a panel per model and calibration from the simulated rows; None without a gain in them."""
         shown = [
-            cell for cell in cells(rows) if SUBJECT in cell.rows and any(gain(cell, one) is not None for one in RIVALS)
+            cell
+            for cell in cells(rows)
+            if SUBJECT in cell.rows and any(gain(cell, one) is not None for one in BASELINES)
         ]
         if not shown:
-            return []
-        import matplotlib.pyplot as plt
-
+            return None
         calibrations = sorted({cell.calibration for cell in shown})
         first = {cell.case.model: cell for cell in sorted(shown, key=panel_order, reverse=True)}
         panels = sorted(first.values(), key=panel_order)
         table = [line for cell in shown for line in self.table(cell)]
         auto = any(map(auto_of, shown))
-        count = len(RIVALS) + auto if self.lines == "rivals" else len({self.at(cell)[1] for cell in shown})
+        count = len(BASELINES) + auto if self.lines == "rivals" else len({self.at(cell)[1] for cell in shown})
         drawn = [*shown, *map(as_the_paper_ran, shown)] if self.lines == "rivals" else shown
-        values = [100 * value for cell in drawn for one in RIVALS if (value := gain(cell, one)) is not None]
+        values = [100 * value for cell in drawn for one in BASELINES if (value := gain(cell, one)) is not None]
         values += [100 * value for cell in shown if (value := over_auto(cell)) is not None]
         limits = max(LIMITS[0], min(-20.0, *values) - 5), min(LIMITS[1], max(115.0, *values) + 5)
-        with style():
-            height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
-            figure, grid = plt.subplots(
-                len(panels), len(calibrations), figsize=(2 * COLUMN_IN, height_in), squeeze=False, sharex=True,
-                layout="constrained",
-            )  # fmt: skip
-            for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
-                model = panel.case.model
-                for axis, calibration in zip(axes, calibrations, strict=True):
-                    part = [one for one in shown if (one.case.model, one.calibration) == (model, calibration)]
-                    self._draw_panel(axis, what.name, part, auto)
-                    axis.tick_params(labelleft=axis is axes[0])
-                    axis.set_xlim(*limits)
-                pad = 4 if number else 14
-                axes[0].set_title(panel_title(panel, self.letters), loc="left", fontweight="bold", pad=pad)
-            for axis, calibration in zip(grid[0], calibrations, strict=True):
-                axis.annotate(
-                    TIMES.get(calibration, calibration), (0, 1), (0, 4), "axes fraction", textcoords="offset points"
-                )
-            for axis in grid[-1]:
-                axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
-            frame(figure, what.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
-            return save(figure, what.name, [*table, *claim_columns(what.name, rows)], rows, out)
+        height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
+        figure, grid = plt.subplots(
+            len(panels), len(calibrations), figsize=(2 * COLUMN_IN, height_in), squeeze=False, sharex=True,
+            layout="constrained",
+        )  # fmt: skip
+        for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
+            model = panel.case.model
+            for axis, calibration in zip(axes, calibrations, strict=True):
+                part = [one for one in shown if (one.case.model, one.calibration) == (model, calibration)]
+                self._draw_panel(axis, what.name, part, auto)
+                axis.tick_params(labelleft=axis is axes[0])
+                axis.set_xlim(*limits)
+            pad = 4 if number else 14
+            axes[0].set_title(panel_title(panel, self.letters), loc="left", fontweight="bold", pad=pad)
+        for axis, calibration in zip(grid[0], calibrations, strict=True):
+            axis.annotate(
+                TIMES.get(calibration, calibration), (0, 1), (0, 4), "axes fraction", textcoords="offset points"
+            )
+        for axis in grid[-1]:
+            axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
+        frame(figure, what.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
+        return figure, [*table, *claim_columns(what.name, rows)]
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line per scheme of a cell: its throughput, and SSFusion's gain over it."""
-        ideal = cell.ideal(SPEED)
         return [
             {
-                "model": cell.case.model,
-                "dataset": cell.case.dataset,
-                "cluster": cell.case.cluster,
-                "world_size": cell.case.world_size,
-                "batch_size": cell.case.batch_size,
-                "origin": cell.how,
-                "hardware": row.origin.hardware,
+                **columns(cell, scheme, "model dataset cluster world_size batch_size origin hardware"),
                 self.varied: self.at(cell)[1],
-                "scheme": scheme,
-                "compressor": row.case.compressor or "",
-                "density": row.case.density,
-                "sent": cell.sent(scheme),
-                "samples_per_s": cell.value(scheme, SPEED) if cell.fits(scheme) else None,
-                "ideal_samples_per_s": ideal,
+                **columns(cell, scheme, "scheme compressor density sent samples_per_s ideal_samples_per_s"),
                 "ssfusion_gain": listed_gain(cell, scheme),
-                "fits": "yes" if cell.fits(scheme) else "no",
-                "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
-                "run": row.run_id,
+                **columns(cell, scheme, "fits extrapolated run"),
             }
-            for scheme, row in cell.rows.items()
+            for scheme in cell.rows
         ]
+
+    def finding(self, rows: Sequence[Row]) -> str:
+        """Return, by calibration, the range of SSFusion's gains over all rivals and settings."""
+        parts = []
+        settings = cells(rows)
+        for calibration in sorted({cell.calibration for cell in settings}):
+            gains = [
+                value
+                for cell in settings
+                if cell.calibration == calibration
+                for rival in BASELINES
+                if rival in cell.rows and SUBJECT in cell.rows and (value := gain(cell, rival)) is not None
+            ]
+            if gains:
+                slower = sum(value < 0 for value in gains)
+                said = f"{100 * min(gains):+.0f} to {100 * max(gains):+.0f} %, slower in {slower} of {len(gains)}"
+                parts.append(f"{calibration}: {said}")
+        return (
+            f"simulated gain of SSFusion over its rivals, {'; '.join(parts)}" if parts else "no rival beside SSFusion"
+        )
 
     def _draw_panel(self, axis: Axes, artifact: str, part: Sequence[Cell], auto: bool) -> None:
         if self.lines == "rivals":
-            names = [scheme_name(rival) for rival in RIVALS]
-            for y, rival in enumerate(RIVALS):
+            names = [scheme_name(rival) for rival in BASELINES]
+            for y, rival in enumerate(BASELINES):
                 _draw_band(axis, y, [band for cell in part for band in bands(artifact, cell, rival, only=True)])
-                for cell in part:
-                    _draw_dot(axis, y, gain(cell, rival), cell.case.world_size)
+                for cell in part:  # filled: methods at their best; open, a little lower: as the paper ran them
+                    gpus = cell.case.world_size
+                    size = SIZES.get(gpus, 18)
+                    _point(axis, y, gain(cell, rival), "o", size, "#0072b2", f"{gpus} GPUs")
                     if (ran := as_the_paper_ran(cell)) is not cell:
-                        _draw_dot(axis, y, gain(ran, rival), cell.case.world_size, printed=True)
+                        said = "as the paper ran them"
+                        _point(axis, y + 0.22, gain(ran, rival), "o", size, "none", said, edge="#d55e00")
             names += [LABEL] * auto
             if auto and not any(map(auto_of, part)):
-                say_absent(axis, len(RIVALS))
+                say_absent(axis, len(BASELINES))
             for cell in part:
                 size = SIZES.get(cell.case.world_size, 18)
-                _point(axis, len(RIVALS), over_auto(cell), "o", size, COLOUR, f"over {LABEL}")
+                _point(axis, len(BASELINES), over_auto(cell), "o", size, COLOUR, f"over {LABEL}")
         else:
             places = sorted({self.at(cell) for cell in part})
             names = [label for _, label in places]
             for cell in part:
                 y = places.index(self.at(cell))
-                _draw_band(axis, y, [band for rival in RIVALS for band in bands(artifact, cell, rival)])
-                for number, rival in enumerate(RIVALS):
-                    shift = 0.09 * (number - (len(RIVALS) - 1) / 2)
-                    _draw_rival(axis, y + shift, gain(cell, rival), rival)
+                _draw_band(axis, y, [band for rival in BASELINES for band in bands(artifact, cell, rival)])
+                for number, rival in enumerate(BASELINES):
+                    shift = 0.09 * (number - (len(BASELINES) - 1) / 2)
+                    colour, label = scheme_colour(rival), f"over {scheme_name(rival)}"
+                    _point(axis, y + shift, gain(cell, rival), MARKERS[rival], 20, colour, label)
                 _point(axis, y + 0.36, over_auto(cell), "d", 18, COLOUR, f"over {LABEL}")
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(range(len(names)), names)
@@ -175,7 +186,8 @@ def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[
     """
     ranges = []
     for claim in claims_of(artifact):
-        if not _is_gain(claim) or claim.bounds is None or not meets(claim, cell):
+        about_it = claim.metric == "throughput_speedup" and METHODS.get(claim.subject) == SUBJECT
+        if not about_it or claim.bounds is None or not meets(claim, cell):
             continue
         against = [METHODS.get(name, "") for name in (claim.baseline or "").split("|")]
         if rival in against and (len(against) < 3) == only:
@@ -183,27 +195,10 @@ def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[
     return ranges
 
 
-def _is_gain(claim: PaperClaim) -> bool:
-    return claim.metric == "throughput_speedup" and METHODS.get(claim.subject) == SUBJECT
-
-
 def _draw_band(axis: Axes, y: float, ranges: Sequence[tuple[float, float]]) -> None:
     if ranges:
         low, high = 100 * min(one[0] for one in ranges), 100 * max(one[1] for one in ranges)
         axis.barh(y, high - low, 0.82, left=low, color=BAND_COLOUR, zorder=0.5, label="range in the paper")
-
-
-def _draw_dot(axis: Axes, y: float, value: float | None, gpus: int, *, printed: bool = False) -> None:
-    """Draw a dot, filled for methods at their best; an open one, for methods as the paper ran them, a little lower."""
-    size = SIZES.get(gpus, 18)
-    if printed:
-        _point(axis, y + 0.22, value, "o", size, "none", "as the paper ran them", edge="#d55e00")
-    else:
-        _point(axis, y, value, "o", size, "#0072b2", f"{gpus} GPUs")
-
-
-def _draw_rival(axis: Axes, y: float, value: float | None, rival: str) -> None:
-    _point(axis, y, value, MARKERS[rival], 20, scheme_colour(rival), f"over {scheme_name(rival)}")
 
 
 def _point(
@@ -218,22 +213,3 @@ def _point(
         axis.annotate(
             f"{100 * value:+.0f} %", (x, y), (-3, 0), textcoords="offset points", ha="right", va="center", fontsize=5.5
         )
-
-
-def finding(rows: Sequence[Row]) -> str:
-    """Return, by calibration, the range of SSFusion's gains over all rivals and settings."""
-    parts = []
-    settings = cells(rows)
-    for calibration in sorted({cell.calibration for cell in settings}):
-        gains = [
-            value
-            for cell in settings
-            if cell.calibration == calibration
-            for rival in RIVALS
-            if rival in cell.rows and SUBJECT in cell.rows and (value := gain(cell, rival)) is not None
-        ]
-        if gains:
-            slower = sum(value < 0 for value in gains)
-            said = f"{100 * min(gains):+.0f} to {100 * max(gains):+.0f} %, slower in {slower} of {len(gains)}"
-            parts.append(f"{calibration}: {said}")
-    return f"simulated gain of SSFusion over its rivals, {'; '.join(parts)}" if parts else "no rival beside SSFusion"

@@ -3,26 +3,20 @@
 Beside the bars stand what they are judged by, dense DDP and the ideal, and below them the claims they speak to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.simulated import claim_columns, judged
+from experiments.common.claims.values import SPEED
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.auto import AUTO, COLOUR, LABEL, auto_of
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, panel_order, panel_title, scheme_name
-from experiments.common.figures.style import COLUMN_IN, frame, save, scheme_colour, style
+from experiments.common.figures.paper_words import OWN, SCHEMES, TIMES, columns, panel_order, panel_title, scheme_name
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, against_dense, cells
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-SPEED = "throughput_samples_per_s"
 PANEL_IN = 1.65
 """Height of a panel."""
 
@@ -44,73 +38,80 @@ class Groups:
     paper: Callable[[Cell, str], float | None] = lambda _cell, _scheme: None
     """The value that the paper prints for a scheme in a cell's setting, drawn as an open mark."""
 
-    def __call__(self, what: Figure, rows: Sequence[Row], out: Path) -> list[Path]:
-        """Write the figure from the simulated rows; nothing without rows."""
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
+        """Return the figure from the simulated rows; None without rows."""
         shown: dict[tuple[str, str], list[Cell]] = {}
         for cell in sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration, self.at(cell))):
             shown.setdefault((self.panel(cell), cell.calibration), []).append(cell)
         if not shown:
-            return []
-        import matplotlib.pyplot as plt
-
+            return None
         drawn = [cell for part in shown.values() for cell in part]
         calibrations = sorted({calibration for _, calibration in shown})
         panels = list(dict.fromkeys(panel for panel, _ in shown))
         schemes = [name for name in self.schemes if any(name in cell.rows for cell in drawn)]
-        with style():
-            size_in = (2 * COLUMN_IN, PANEL_IN * len(panels) + 0.75)
-            figure, grid = plt.subplots(
-                len(panels), len(calibrations), figsize=size_in, squeeze=False, sharey="row", layout="constrained"
-            )
-            for (panel, calibration), part in shown.items():
-                axis = grid[panels.index(panel), calibrations.index(calibration)]
-                self._draw_panel(axis, panel, part, schemes)
-            for axis in [axis for axis in grid.flat if not axis.patches]:
-                axis.remove()
-            for axes in grid:
-                axes[0].set_ylabel(self.label)
-            origin = f"Simulated: one step in virtual time for each setting. {_batches(drawn)}"
-            if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
-                origin += " *: rests on costs beyond the range for which they are known."
-            if any(cell.sent(scheme) for cell in drawn for scheme in cell.rows):
-                origin += " d: sends dense, whatever density was asked for."
-            frame(figure, what.title, origin, ncols=6)
-            table = [line for cell in drawn for line in self.lines(cell)]
-            return save(figure, what.name, [*table, *claim_columns(what.name, rows)], rows, out)
+        size_in = (2 * COLUMN_IN, PANEL_IN * len(panels) + 0.75)
+        figure, grid = plt.subplots(
+            len(panels), len(calibrations), figsize=size_in, squeeze=False, sharey="row", layout="constrained"
+        )
+        for (panel, calibration), part in shown.items():
+            axis = grid[panels.index(panel), calibrations.index(calibration)]
+            self._draw_panel(axis, panel, part, schemes)
+        for axis in [axis for axis in grid.flat if not axis.patches]:
+            axis.remove()
+        for axes in grid:
+            axes[0].set_ylabel(self.label)
+        batches = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
+        origin = f"Simulated: one step in virtual time for each setting. Samples per device: {', '.join(batches)}."
+        if any(cell.extrapolated(scheme) for cell in drawn for scheme in cell.rows):
+            origin += " *: rests on costs beyond the range for which they are known."
+        if any(cell.sent(scheme) for cell in drawn for scheme in cell.rows):
+            origin += " d: sends dense, whatever density was asked for."
+        frame(figure, what.title, origin, ncols=6)
+        table = [line for cell in drawn for line in self.lines(cell)]
+        return figure, [*table, *claim_columns(what.name, rows)]
 
     def lines(self, cell: Cell) -> list[dict[str, Any]]:
         """Return one line of the figure's table per scheme; what does not fit into memory has no times."""
-        case = cell.case
         ideal = cell.ideal(SPEED)
         table = []
         for scheme, row in cell.rows.items():
-            fits = cell.fits(scheme)
-            speed = cell.value(scheme, SPEED) if fits else None
+            speed = cell.value(scheme, SPEED) if cell.fits(scheme) else None
             table.append(
                 {
-                    "workload": f"{case.model} / {case.dataset}",
-                    "cluster": str(case.cluster),
-                    "world_size": case.world_size,
-                    "batch_size": case.batch_size,
-                    "origin": cell.how,
-                    "hardware": row.origin.hardware,
+                    "workload": f"{cell.case.model} / {cell.case.dataset}",
+                    **columns(cell, scheme, "cluster world_size batch_size origin hardware"),
                     self.varied: self.at(cell)[1],
-                    "scheme": scheme,
-                    "compressor": row.case.compressor or "",
-                    "density": row.case.density,
-                    "sent": cell.sent(scheme),
-                    "iteration_s": cell.value(scheme, "iteration_s") if fits else None,
+                    **columns(cell, scheme, "scheme compressor density sent"),
+                    "iteration_s": cell.value(scheme, "iteration_s") if cell.fits(scheme) else None,
                     "samples_per_s": speed,
                     "vs_ddp": against_dense(cell, scheme),
                     "ideal_samples_per_s": ideal,
                     "scaling_factor": speed / ideal if speed and ideal else None,
                     "memory_gib": (row.metrics.get("peak_memory_bytes") or 0) / 2**30 or None,
-                    "fits": "yes" if fits else "no",
-                    "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
-                    "run": row.run_id,
+                    **columns(cell, scheme, "fits extrapolated run"),
                 }
             )
         return table
+
+    def finding(self, rows: Sequence[Row]) -> str:
+        """Return, by calibration, what the best scheme and SSFusion gain over dense DDP in the settings of the figure.
+
+        scheme=auto, which is not of the paper, is never the best and is named apart.
+        """
+        parts = []
+        settings = cells(rows)
+        for calibration in sorted({cell.calibration for cell in settings}):
+            part = [cell for cell in settings if cell.calibration == calibration]
+            best = sorted(max(gains) for cell in part if (gains := _gains(cell)))
+            with_auto = ((cell, label) for cell in part if (label := auto_of(cell)) is not None)
+            auto = sorted(gain for cell, label in with_auto if (gain := against_dense(cell, label)) is not None)
+            if best:
+                said = "best " + " to ".join(f"{gain:.2f}x ({label})" for gain, label in (best[0], best[-1]))
+                full = [gain for cell in part for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
+                said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
+                said += f" (scheme=auto, not of the paper: {auto[0]:.2f}x to {auto[-1]:.2f}x)" if auto else ""
+                parts.append(f"{calibration}: {said}")
+        return f"simulated throughput over dense DDP, {'; '.join(parts)}" if parts else "no scheme beside dense DDP"
 
     def _draw_panel(self, axis: Axes, title: str, part: Sequence[Cell], schemes: Sequence[str]) -> None:
         width = 0.84 / len(schemes)
@@ -165,41 +166,6 @@ def judge_cells(figure: Figure, rows: Sequence[Row]) -> list[Verdict]:
     return judged(figure.name, rows, figure.command)
 
 
-def finding(rows: Sequence[Row]) -> str:
-    """Return, by calibration, what the best scheme and SSFusion gain over dense DDP in the settings of the figure.
-
-    scheme=auto, which is not of the paper, is never the best and is named apart.
-    """
-    parts = []
-    settings = cells(rows)
-    for calibration in sorted({cell.calibration for cell in settings}):
-        part = [cell for cell in settings if cell.calibration == calibration]
-        best = sorted(max(gains) for cell in part if (gains := _gains(cell)))
-        auto = sorted(gain for cell in part if (gain := _gain_of_auto(cell)) is not None)
-        if best:
-            said = f"best {_times(best[0])} to {_times(best[-1])}"
-            full = [gain for cell in part for gain, scheme in _gains(cell) if scheme == "ssfusion_oi"]
-            said += f", ssfusion_oi {min(full):.2f}x to {max(full):.2f}x" if full else ""
-            said += f" (scheme=auto, not of the paper: {auto[0]:.2f}x to {auto[-1]:.2f}x)" if auto else ""
-            parts.append(f"{calibration}: {said}")
-    return f"simulated throughput over dense DDP, {'; '.join(parts)}" if parts else "no scheme beside dense DDP"
-
-
 def _gains(cell: Cell) -> list[tuple[float, str]]:
     others = (label for label, row in cell.rows.items() if row.case.scheme not in (DENSE_BASELINE, AUTO))
     return [(gain, label) for label in others if (gain := against_dense(cell, label)) is not None]
-
-
-def _gain_of_auto(cell: Cell) -> float | None:
-    label = auto_of(cell)
-    return None if label is None else against_dense(cell, label)
-
-
-def _times(gain: tuple[float, str]) -> str:
-    return f"{gain[0]:.2f}x ({gain[1]})"
-
-
-def _batches(drawn: Sequence[Cell]) -> str:
-    """Return how many samples a device has in a step, by model."""
-    samples = sorted({f"{cell.case.model} {cell.case.batch_size}" for cell in drawn})
-    return f"Samples per device: {', '.join(samples)}."

@@ -1,7 +1,5 @@
 """One look for all figures, and the one way to write them: image, PDF and the CSV of what is drawn, side by side."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
@@ -11,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from experiments.common.figures.paper_words import FEW
 from ssfx.core.errors import RunError
@@ -20,12 +18,21 @@ from ssfx.core.origin import Kind
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-    Lines = list[dict[str, Any]]
+class _Pyplot:
+    """matplotlib.pyplot, imported when first used: it takes a second, and most commands draw nothing."""
 
+    def __getattr__(self, name: str) -> Any:
+        from matplotlib import pyplot
+
+        return getattr(pyplot, name)
+
+
+plt: Any = _Pyplot()
+Axes: TypeAlias = Any
+Canvas: TypeAlias = Any
+"""matplotlib's axes and figures, in signatures alone."""
+Lines = list[dict[str, Any]]
 COLUMN_IN = 3.5
 """Width of one column of a two-column paper, in inches."""
 
@@ -130,6 +137,8 @@ ORIGIN_LINE: dict[str, Any] = {"fontsize": 5.8, "color": "#555555", "linespacing
 CAPTION: dict[str, Any] = {"x": 0.01, "ha": "left", "fontsize": 6, "linespacing": 1.35}
 
 Table = Sequence[dict[str, Any]]
+Picture = tuple[Canvas, Table] | tuple[Canvas, Table, Sequence[Row]]
+"""A figure, the lines of its CSV, and the rows that it shows, by default all that it was given."""
 
 
 @contextmanager
@@ -152,7 +161,7 @@ def caption_text(lines: Sequence[str], width_in: float) -> str:
     return "\n".join(part for line in lines for part in textwrap.wrap(line, int(width_in * CHARACTERS_PER_IN)))
 
 
-def frame(figure: Figure, title: str, origin: str, ncols: int = 6) -> None:
+def frame(figure: Canvas, title: str, origin: str, ncols: int = 6) -> None:
     """Set the title and one legend for all axes above them, and the line of origin below; called last.
 
     A label that several axes have stands once in the legend.
@@ -174,7 +183,7 @@ def frame(figure: Figure, title: str, origin: str, ncols: int = 6) -> None:
     engine = figure.get_layout_engine()
     assert engine is not None
     rect = (0, bottom / height_in, 1, 1 - (top + bottom) / height_in)
-    engine.set(rect=rect)  # type: ignore[call-arg]  # of a constrained layout, which all figures here have
+    engine.set(rect=rect)  # of a constrained layout, which all figures here have
 
 
 def few(panel: Panel) -> Panel:
@@ -184,24 +193,23 @@ def few(panel: Panel) -> Panel:
 
 
 def drawn_panels(
-    panels: Sequence[Panel], tables: Sequence[Lines], draw: Callable[[Panel, Lines, Axes], None],
+    shown: Sequence[Panel], lines: Callable[[Panel], Lines], draw: Callable[[Panel, Lines, Axes], None],
     caption: Sequence[str], xlabel: str,
-) -> Figure:  # fmt: skip
-    """Return a panel_grid with every panel drawn from its table by `draw`."""
-    figure, axes = panel_grid(panels, caption, xlabel)
-    for panel, table, axis in zip(panels, tables, axes, strict=True):
+) -> tuple[Canvas, Lines]:  # fmt: skip
+    """Return a panel_grid with every panel drawn by `draw` from its lines of the table."""
+    tables = [lines(panel) for panel in shown]
+    figure, axes = panel_grid(shown, caption, xlabel)
+    for panel, table, axis in zip(shown, tables, axes, strict=True):
         draw(panel, table, axis)
-    return figure
+    return figure, [line for table in tables for line in table]
 
 
-def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> tuple[Figure, list[Axes]]:
+def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> tuple[Canvas, list[Axes]]:
     """Return a figure with one axis of horizontal bars a panel, each titled with its workload and its origin.
 
     One panel is a paper column wide, more are two columns wide: three side by side if they share their labels, else
     two. Bars stand at y = 0, 1, ... from the top; the lines of `caption` stand below, wrapped to the figure's width.
     """
-    import matplotlib.pyplot as plt
-
     same_bars = len({tuple(map(panel.marked, panel.bars)) for panel in panels}) == 1
     columns = min(len(panels), 3 if same_bars else 2)
     lines = -(-len(panels) // columns)
@@ -260,19 +268,6 @@ def facts(panels: Sequence[Panel], *, spread: bool = True) -> list[str]:
     return lines
 
 
-def draw_table(axis: Axes, header: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[float]) -> None:
-    """Fill `axis` with a table under a header of two lines; `widths` are shares of its width."""
-    from matplotlib.transforms import Bbox
-
-    axis.set_axis_off()
-    drawn = axis.table(cells, colLabels=header, bbox=Bbox.unit(), cellLoc="right", edges="horizontal", colWidths=widths)
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(6)
-    for (line, _), cell in drawn.get_celld().items():
-        cell.set_linewidth(0.5)
-        cell.set_height(cell.get_height() * (2 if line == 0 else 1))
-
-
 def csv_text(table: Table) -> str:
     """Return `table` as CSV text, numbers with six significant digits, so that equal tables give equal text.
 
@@ -291,14 +286,12 @@ MANY = 1000
 """Rows beyond which a picture names the digest of their ids instead of each."""
 
 
-def save(figure: Figure, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
+def save(figure: Canvas, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
     """Write out/name.{png,pdf,svg,csv} and return the four paths; RunError when they cannot be written, and none is.
 
     The images carry the run ids, the origins and the digest of the CSV; they hold no date, so that equal rows give
     equal bytes.
     """
-    import matplotlib.pyplot as plt
-
     out.mkdir(parents=True, exist_ok=True)
     text = csv_text(table)
     kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))

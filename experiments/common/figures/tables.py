@@ -1,19 +1,13 @@
 """Tables drawn as pictures: what ssfx works out beside what a paper prints, with the CSV of both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, OUTCOME_COLOURS, Table, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, OUTCOME_COLOURS, Axes, Picture, Table, plt
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LINE_IN = 0.13
 """Height of a line of text."""
@@ -39,40 +33,30 @@ class Tabular:
     origin: str | Callable[[Table, list[Row]], str] = COMPUTED
     of: Callable[[list[Row]], list[Row]] = list
 
-    def __call__(self, figure: Figure, rows: list[Row], out: Path) -> list[Path]:
-        """Write the table."""
+    def __call__(self, figure: Figure, rows: list[Row]) -> Picture | None:
+        """Return the table."""
         lines = self.lines(figure, rows)
         if not lines:
-            return []
+            return None
         origin = self.origin if isinstance(self.origin, str) else self.origin(lines, rows)
-        return draw_table(figure.name, figure.title, self.columns, lines, out, origin=origin, used=self.of(rows))
+        return draw_table(figure.title, self.columns, lines, origin=origin, used=self.of(rows))
 
 
 def draw_table(
-    name: str,
-    title: str,
-    columns: Sequence[str] | Mapping[str, str],
-    rows: Sequence[Mapping[str, object]],
-    out: Path,
-    *,
-    origin: str = COMPUTED,
-    used: Sequence[Row] = (),
-) -> list[Path]:
-    """Write the table as out/name.{png,pdf,svg,csv} and return their paths.
+    title: str, columns: Mapping[str, str], rows: Table, *, origin: str = COMPUTED, used: Sequence[Row] = ()
+) -> Picture:
+    """Return the table as a picture.
 
-    `columns` are keys of the rows, in order, or a mapping from keys to headings. Text stands at the left, numbers at
+    `columns` maps keys of the rows, in order, to headings. Text stands at the left, numbers at
     the right; a column whose heading begins with "paper" is set in grey, and a cell that is the outcome of a verdict in
     its colour. The CSV has all keys of the rows, shown or not. `origin` is the one line below; `used` are the rows of
     runs that the numbers come from, none where they are computed.
     """
-    import matplotlib.pyplot as plt
-
-    headings = dict(columns) if isinstance(columns, Mapping) else {key: key for key in columns}
-    cells = [[wrap(_text(row.get(key, "")), WIDEST_CHARACTERS) or [""] for key in headings] for row in rows]
-    head = [heading.split("\n") for heading in headings.values()]
+    cells = [[wrap(_text(row.get(key, "")), WIDEST_CHARACTERS) or [""] for key in columns] for row in rows]
+    head = [heading.split("\n") for heading in columns.values()]
     numeric = [
         all(isinstance(row.get(key, ""), int | float) or row.get(key, "") in ("", None) for row in rows)
-        for key in headings
+        for key in columns
     ]
     widths = [
         max(_width_in(line, bold=number == 0) for number, cell in enumerate(column) for line in cell)
@@ -85,28 +69,26 @@ def draw_table(
     heights = [LINE_IN * count + 2 * GAP_IN for count in lines]
     below = wrap(origin, int(width_in / _width_in("n") * 0.95))
     height_in = 0.32 + sum(heights) + 0.1 + LINE_IN * len(below)
-    with style():
-        figure = plt.figure(figsize=(width_in, height_in))
-        axis = figure.add_axes((0, 0, 1, 1))
-        axis.set_xlim(0, width_in)
-        axis.set_ylim(height_in, 0)
-        axis.set_axis_off()
-        axis.text(2 * GAP_IN, 0.1, title, fontweight="bold", fontsize=8, va="top")
-        top = 0.32
-        spread = (width_in - sum(widths) - 4 * GAP_IN) / max(1, len(widths) - 1)
-        for number, (row, height) in enumerate(zip([head, *cells], heights, strict=True)):
-            if number and number % 2 == 0:
-                axis.fill_between([GAP_IN, width_in - GAP_IN], top, top + height, color="#f4f4f4", linewidth=0)
-            left = 2 * GAP_IN
-            for cell, heading, width, right in zip(row, headings.values(), widths, numeric, strict=True):
-                _draw_cell(axis, cell, left + width * right, top, number == 0, heading, right)
-                left += width + spread
-            top += height
-            if number == 0:
-                axis.plot([GAP_IN, width_in - GAP_IN], [top, top], color="black", linewidth=0.8)
-        axis.plot([GAP_IN, width_in - GAP_IN], [top, top], color="black", linewidth=0.8)
-        axis.text(2 * GAP_IN, top + 0.08, "\n".join(below), va="top", **ORIGIN_LINE)
-        return save(figure, name, [dict(row) for row in rows], used, out)
+    figure = plt.figure(figsize=(width_in, height_in))
+    axis = figure.add_axes((0, 0, 1, 1))
+    axis.set(xlim=(0, width_in), ylim=(height_in, 0))
+    axis.set_axis_off()
+    axis.text(2 * GAP_IN, 0.1, title, fontweight="bold", fontsize=8, va="top")
+    top = 0.32
+    spread = (width_in - sum(widths) - 4 * GAP_IN) / max(1, len(widths) - 1)
+    for number, (row, height) in enumerate(zip([head, *cells], heights, strict=True)):
+        if number and number % 2 == 0:
+            axis.fill_between([GAP_IN, width_in - GAP_IN], top, top + height, color="#f4f4f4", linewidth=0)
+        left = 2 * GAP_IN
+        for cell, heading, width, right in zip(row, columns.values(), widths, numeric, strict=True):
+            _draw_cell(axis, cell, left + width * right, top, number == 0, heading, right)
+            left += width + spread
+        top += height
+        if number == 0:
+            axis.plot([GAP_IN, width_in - GAP_IN], [top, top], color="black", linewidth=0.8)
+    axis.plot([GAP_IN, width_in - GAP_IN], [top, top], color="black", linewidth=0.8)
+    axis.text(2 * GAP_IN, top + 0.08, "\n".join(below), va="top", **ORIGIN_LINE)
+    return figure, rows, used
 
 
 def _draw_cell(axis: Axes, cell: list[str], x: float, top: float, head: bool, heading: str, right: bool) -> None:

@@ -1,19 +1,13 @@
 """Timelines of simulated steps: a box for every stage, a row for every resource, a panel for every plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, save, style
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, plt
 from ssfx.core.rows import Row
+from ssfx.planning.plan import Lane
 from ssfx.simulator import Simulated, Task
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ROWS = {"device": "compute", "host": "host", "network": "network"}
 """Resources that are shown, from the top; copies to and from the host are drawn in its row."""
@@ -36,38 +30,47 @@ class Timelines:
 
     steps: Callable[[], Mapping[str, Simulated]]
 
-    def __call__(self, what: Figure, rows: list[Row], out: Path) -> list[Path]:
-        """Write the timelines, one below the other over the same time; the CSV has all stages."""
-        import matplotlib.pyplot as plt
+    def __call__(self, what: Figure, rows: list[Row]) -> Picture:
+        """Return the timelines, one below the other over the same time; the CSV has all stages."""
         from matplotlib.patches import Patch
 
         steps = self.steps()
         longest_ms = max(1e3 * step.iteration_s for step in steps.values())
-        shown = {panel: _resources(step) for panel, step in steps.items()}
+        used = {panel: {_row(task) for task in _busy(step)} for panel, step in steps.items()}
+        shown = {panel: [name for name in ROWS if name in there] for panel, there in used.items()}
         heights = [len(rows) * ROW_IN + 0.42 for rows in shown.values()]
-        with style():
-            figure, grid = plt.subplots(
-                len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), squeeze=False, layout="constrained",
-                height_ratios=heights, sharex=True,
-            )  # fmt: skip
-            figure.suptitle(what.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
-            for (panel, step), axis in zip(steps.items(), grid.flat, strict=True):
-                _draw_step(axis, panel, step, shown[panel])
-                axis.set_xlim(0, 1.02 * longest_ms)
-            grid.flat[-1].set_xlabel("time (ms)")
-            used = {_kind(step, task) for step in steps.values() for task in step.tasks if task.end_s > task.start_s}
-            keys = [Patch(color=COLOURS[kind], label=label) for kind, label in LABELS.items() if kind in used]
-            grid.flat[0].legend(
-                handles=keys,
-                loc="lower right",
-                bbox_to_anchor=(1, 0.98),
-                ncols=len(keys),
-                columnspacing=1.2,
-                handlelength=1.2,
-            )
-            figure.supxlabel(ORIGIN, x=0.01, ha="left", **ORIGIN_LINE)
-            table = [line for panel, step in steps.items() for line in _lines(panel, step)]
-            return save(figure, what.name, table, [], out)
+        figure, grid = plt.subplots(
+            len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), squeeze=False, layout="constrained",
+            height_ratios=heights, sharex=True,
+        )  # fmt: skip
+        figure.suptitle(what.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
+        for (panel, step), axis in zip(steps.items(), grid.flat, strict=True):
+            _draw_step(axis, panel, step, shown[panel])
+            axis.set_xlim(0, 1.02 * longest_ms)
+        grid.flat[-1].set_xlabel("time (ms)")
+        kinds = {_kind(step, task) for step in steps.values() for task in _busy(step)}
+        keys = [Patch(color=COLOURS[kind], label=label) for kind, label in LABELS.items() if kind in kinds]
+        grid.flat[0].legend(
+            handles=keys,
+            loc="lower right",
+            bbox_to_anchor=(1, 0.98),
+            ncols=len(keys),
+            columnspacing=1.2,
+            handlelength=1.2,
+        )
+        figure.supxlabel(ORIGIN, x=0.01, ha="left", **ORIGIN_LINE)
+        return figure, [
+            {
+                "panel": panel,
+                "resource": task.resource,
+                "stage": _kind(step, task),
+                "tensors": _label(step, task),
+                "start_ms": 1e3 * task.start_s,
+                "end_ms": 1e3 * task.end_s,
+            }
+            for panel, step in steps.items()
+            for task in _busy(step)
+        ]
 
     def finding(self, rows: list[Row]) -> str:
         """Return the time of each step."""
@@ -75,9 +78,7 @@ class Timelines:
 
 
 def _draw_step(axis: Axes, panel: str, step: Simulated, resources: list[str]) -> None:
-    for task in step.tasks:
-        if task.end_s <= task.start_s:
-            continue
+    for task in _busy(step):
         row = resources.index(_row(task))
         kind = _kind(step, task)
         left, width = 1e3 * task.start_s, 1e3 * task.seconds
@@ -93,9 +94,9 @@ def _draw_step(axis: Axes, panel: str, step: Simulated, resources: list[str]) ->
     axis.set_ylim(len(resources) - 0.5, -0.5)
 
 
-def _resources(step: Simulated) -> list[str]:
-    used = {_row(task) for task in step.tasks if task.end_s > task.start_s}
-    return [name for name in ROWS if name in used]
+def _busy(step: Simulated) -> list[Task]:
+    """Return the tasks that take time."""
+    return [task for task in step.tasks if task.end_s > task.start_s]
 
 
 def _row(task: Task) -> str:
@@ -105,13 +106,16 @@ def _row(task: Task) -> str:
 def _kind(step: Simulated, task: Task) -> str:
     if task.stage != "exchange":
         return task.stage
-    return next(lane.collective for i, (_, lane) in enumerate(step.plan.lanes()) if i == task.lane)
+    return _lane(step, task).collective
+
+
+def _lane(step: Simulated, task: Task) -> Lane:
+    return next(lane for i, (_, lane) in enumerate(step.plan.lanes()) if i == task.lane)
 
 
 def _label(step: Simulated, task: Task) -> str:
     if task.stage == "exchange":
-        names = next(lane.tensors for i, (_, lane) in enumerate(step.plan.lanes()) if i == task.lane)
-        return " ".join(f"G{name}" for name in names)
+        return " ".join(f"G{name}" for name in _lane(step, task).tensors)
     numbers = task.name.replace(" .. ", "-")
     if task.stage == "compress":
         segments = [one.tensors for _, lane in step.plan.lanes() for one in lane.segments]
@@ -119,18 +123,3 @@ def _label(step: Simulated, task: Task) -> str:
         numbers = f"{joint[0]}-{joint[-1]}" if len(joint) > 1 else joint[0]
     letter = {"backward": "B", "compress": "S"}.get(task.stage, "")
     return f"{letter}{numbers}" if letter else ""
-
-
-def _lines(panel: str, step: Simulated) -> list[dict[str, Any]]:
-    return [
-        {
-            "panel": panel,
-            "resource": task.resource,
-            "stage": _kind(step, task),
-            "tensors": _label(step, task),
-            "start_ms": 1e3 * task.start_s,
-            "end_ms": 1e3 * task.end_s,
-        }
-        for task in step.tasks
-        if task.end_s > task.start_s
-    ]

@@ -6,7 +6,7 @@ from math import inf, isfinite
 from pathlib import Path
 from statistics import median
 
-from experiments.common.pages.markdown import table
+from experiments.common.pages.markdown import none_yet, table
 from ssfx.advice.time_to_quality import TimeToQuality, time_to_quality, way
 from ssfx.config.plans import plan_of, resolve_plan
 from ssfx.core.files import loads, read
@@ -58,9 +58,10 @@ def auto_target_block(rows: Sequence[Row]) -> str:
     """Return a table: medians over seeds of steps, of a step's time, of both multiplied, and of what it really took."""
     own = [row for row in rows if row.case.experiment == EXPERIMENT]
     if not own:
-        return f"*No such rows are committed yet; `ssfx run experiment={EXPERIMENT}` makes them.*"
+        return none_yet(f"ssfx run experiment={EXPERIMENT}")
     found = sorted(time_to_quality(own, own).values(), key=lambda one: (one.model, _time_s(one)))
-    behind = [_behind(list(own_task)) for _, own_task in groupby(found, key=lambda one: one.model)]
+    tasks = [list(own_task) for _, own_task in groupby(found, key=lambda one: one.model)]
+    behind = [min(_time_s(one) for one in task if one.scheme.startswith("auto")) / _time_s(task[0]) for task in tasks]
     hardware = ", ".join(sorted({row.origin.hardware for row in own}))
     return (
         f"Emulated on {hardware}, four hosts at 1 Gbit/s, medians of {max(one.runs for one in found)} seeds, the "
@@ -68,11 +69,6 @@ def auto_target_block(rows: Sequence[Row]) -> str:
         f"{min(behind):.2f} to {max(behind):.2f} times as long as the fastest.\n\n"
         + table(TARGET_HEADER, [_cells(one, own) for one in found])
     )
-
-
-def _behind(task: Sequence[TimeToQuality]) -> float:
-    """Return auto's time over that of the fastest scheme, which comes first."""
-    return min(_time_s(one) for one in task if one.scheme.startswith("auto")) / _time_s(task[0])
 
 
 def _time_s(one: TimeToQuality) -> float:
@@ -93,7 +89,7 @@ def points_block(folder: Path | None = None) -> str:
     """Return what benchmarks/auto.py found at its points, by budget."""
     path = (folder or reference_dir()) / RECORD
     if not path.exists():
-        return f"*Nothing is committed yet; `python benchmarks/auto.py --json results/reference/{RECORD}` makes it.*"
+        return none_yet(f"python benchmarks/auto.py --json results/reference/{RECORD}", "Nothing is", "it")
     record = read(path, loads)
     points = [dict(zip(record["columns"], line, strict=True)) for line in record["points"]]
     lines = []

@@ -34,11 +34,11 @@ def _sentences(lines: Sequence[Line], rates: Sequence[float]) -> Iterable[str]:
     every = [one for one in lines if int(one["orderings"]) == ORDERINGS]
     whole = [rate for rate in rates if all(one in every for one in lines if _rate(one) == rate)]
     some = max((_rate(one) for one in every), default=0.0)
+    always = f"at {' and '.join(f'{rate:g}' for rate in whole)} Gbit/s whatever the model and the compressor"
     yield (
         f"**All {ORDERINGS} orderings hold** in {len(every)} of {len(lines)} settings, the fastest of them at {some:g} "
-        f"Gbit/s; " + (f"at {_joined(whole)} Gbit/s whatever the model and the compressor." if whole else
-                       "at no bandwidth for every model and compressor.")
-    )  # fmt: skip
+        f"Gbit/s; {always if whole else 'at no bandwidth for every model and compressor'}."
+    )
     for rate, what in (
         (FIG9, "the rate that the paper's Fig. 9 shows"),
         (CARDS, "what the network it names can reach"),
@@ -69,10 +69,6 @@ def _span(lines: Sequence[Line], key: str) -> str:
 
 def _rate(line: Line) -> float:
     return float(line["busbw_gbps"])
-
-
-def _joined(rates: Sequence[float]) -> str:
-    return " and ".join(f"{rate:g}" for rate in rates)
 
 
 MODELS = {"bertl": "bert_large", "resnet152": "resnet152"}

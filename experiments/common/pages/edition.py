@@ -1,6 +1,7 @@
 """The generated parts of docs/edition2026.md: the sentence with its counts, and the bandwidths that models need."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import isinf
 
 from experiments.common.evaluation.set_ups import (
@@ -48,8 +49,9 @@ def edition_block(rows: Sequence[Row]) -> str:
         + f" {too_large} places (a model on a GPU and a network) where dense training does not fit are not counted.",
         "",
     ]
+    kinds = [(MAP if on_the_map([one]) else SITES) if one.cluster.startswith("box") else MEASURED for one in found]
     for kind in (MAP, MEASURED, SITES):
-        if here := [one for one in found if _kind(one) == kind]:
+        if here := [one for one, its in zip(found, kinds, strict=True) if its == kind]:
             part = counted(here)
             lines.append(
                 f"- {kind}: {part.sure:,} of {part.set_ups:,} configurations surely pay"
@@ -77,12 +79,11 @@ METHODS = {
 
 def _by_method(found: Sequence[CheckedPlace]) -> Iterator[str]:
     for scheme, words in METHODS.items():
-        pairs = [(place, one) for place in found for one in place.methods if one.scheme == scheme]
-        faster = [(place, one) for place, one in pairs if one.compresses and one.iteration_s < place.dense_s]
-        known = sum(one.to_quality_s < place.dense_s for place, one in faster)
-        sure = sum(place.surely(one) for place, one in faster)
-        if pairs:
-            yield f"{words} {len(faster):,}, {known:,} and {sure:,} of {len(pairs):,}"
+        own = counted(
+            replace(place, methods=tuple(one for one in place.methods if one.scheme == scheme)) for place in found
+        )
+        if own.set_ups:
+            yield f"{words} {own.faster:,}, {own.known:,} and {own.sure:,} of {own.set_ups:,}"
 
 
 def bandwidth_block(rows: Sequence[Row]) -> str:
@@ -106,9 +107,3 @@ def _said(here: Sequence[CheckedPlace], share: float, compressed: bool) -> str:
     if isinf(gbps):
         return f"> {max(rates):.3g}"
     return f"< {gbps:.3g}" if gbps == min(rates) else f"{gbps:.3g}"
-
-
-def _kind(one: CheckedPlace) -> str:
-    if not one.cluster.startswith("box"):
-        return MEASURED
-    return MAP if on_the_map([one]) else SITES

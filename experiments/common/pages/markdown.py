@@ -18,11 +18,9 @@ def code(text: str) -> str:
     return f"`{text}`"
 
 
-def cut(text: str, room: int) -> str:
-    """Return the text if it has room, else its first words and an ellipsis."""
-    if len(text) <= room:
-        return text
-    return text[: room - 1].rpartition(" ")[0].rstrip(",:;") + "…"
+def none_yet(command: str, what: str = "No such rows are", them: str = "them") -> str:
+    """Return the sentence that stands where a table has nothing to show, with the command that makes it."""
+    return f"*{what} committed yet; `{command}` makes {them}.*"
 
 
 def anchor(heading: str) -> str:

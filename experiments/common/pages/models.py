@@ -1,8 +1,10 @@
 """The tables of models: what they are (docs/workloads.md), analytic times beside published ones (docs/profiles.md)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
 from statistics import geometric_mean
+from typing import Any
 
 from experiments.common.pages.markdown import code, table
 from ssfx.lab.workloads.base import Model, datasets, models
@@ -41,36 +43,30 @@ _BRIDGE = (
     "[Megatron Bridge](https://github.com/NVIDIA-NeMo/Megatron-Bridge/blob/067f987df03b/docs/"
     "performance-summary-archive.md), 8 GPUs"
 )
+_DLE = "NVIDIA DeepLearningExamples"
+
+
+def _rated(
+    model: str, device: str, batch_size: int, rates: Sequence[float], source: str, precision: str = "fp32", **more: Any
+) -> Published:  # fmt: skip
+    """Return the times that follow from so many samples a second; of several rates, from the highest to the lowest."""
+    return Published(
+        model, device, batch_size, batch_size / max(rates), batch_size / min(rates), source, precision=precision, **more
+    )  # fmt: skip
+
+
 PUBLISHED = (
-    Published("resnet50", "a100", 256, 256 / 938, 256 / 938, "NVIDIA DeepLearningExamples, TF32, 938 images/s"),
-    Published(
-        "resnet50", "v100", 128, 128 / 367, 128 / 356, "NVIDIA DeepLearningExamples, float32, 356 to 367 images/s"
-    ),
-    Published(
-        "resnet50",
-        "a100",
-        256,
-        256 / 2470,
-        256 / 2470,
-        "NVIDIA DeepLearningExamples, mixed precision, 2470 images/s",
-        precision="fp16",
-    ),
-    Published(
-        "resnet50",
-        "v100",
-        256,
-        256 / 1200,
-        256 / 1156,
-        "NVIDIA DeepLearningExamples, mixed precision, 1156 to 1200 images/s",
-        precision="fp16",
-    ),
+    _rated("resnet50", "a100", 256, (938,), f"{_DLE}, TF32, 938 images/s"),
+    _rated("resnet50", "v100", 128, (356, 367), f"{_DLE}, float32, 356 to 367 images/s"),
+    _rated("resnet50", "a100", 256, (2470,), f"{_DLE}, mixed precision, 2470 images/s", "fp16"),
+    _rated("resnet50", "v100", 256, (1156, 1200), f"{_DLE}, mixed precision, 1156 to 1200 images/s", "fp16"),
     Published("resnet50_cifar10", "v100", 64, 0.064, 0.064, "MergeComp, one GPU"),
     Published("resnet152", "rtx2080ti", 32, 0.252, 0.252, "ACP-SGD, what its naive S-SGD leaves for computing"),
     Published("resnet50", "rtx2080ti", 64, 0.248, 0.248, "ACP-SGD, a whole iteration of its fastest scheme", True),
     Published("bert_base_pretraining", "rtx2080ti", 32, 0.193, 0.193, "ACP-SGD, likewise", True),
     Published("bert_large_pretraining", "rtx2080ti", 8, 0.245, 0.245, "ACP-SGD, likewise", True),
     *(
-        Published("bert_large", on, batch, batch / rate, batch / rate, f"{_SQUAD}, {rate:g} sequences/s", False, kind)
+        _rated("bert_large", on, batch, (rate,), f"{_SQUAD}, {rate:g} sequences/s", kind)
         for on, batch, rate, kind in (
             ("a100", 32, 61.5, "tf32"),
             ("a100", 32, 110.5, "fp16"),
@@ -90,26 +86,16 @@ PUBLISHED = (
         )
     ),
     *(
-        Published(
-            "llama3_8b",
-            on,
-            batch,
-            8192 * batch / rate,
-            8192 * batch / rate,
-            f"{who}, {rate} tokens/s a GPU",
-            False,
-            precision,
-            again,
-            passes,
-        )
-        for on, batch, rate, precision, again, passes, who in (
+        _rated("llama3_8b", on, batch, (rate / 8192,), f"{who}, {rate} tokens/s a GPU", kind, recompute=again,
+               accumulated=passes)
+        for on, batch, rate, kind, again, passes, who in (
             ("h100", 2, 6667, "bf16", None, 1, _TITAN),
             ("h100", 2, 8532, "fp8", None, 1, _TITAN),
             ("h100", 1, 14451, "fp8", False, 16, _BRIDGE),
             ("b200", 2, 30624, "fp8", False, 8, _BRIDGE),
         )
     ),
-)
+)  # fmt: skip
 """Times with which nothing here was chosen."""
 
 
@@ -144,7 +130,9 @@ def analytic_block() -> str:
     lines = []
     ratios = []
     for known in PUBLISHED:
-        seconds = _analytic_s(known)
+        profile = analytic_profile(known.model, known.device, known.batch_size, known.precision, known.recompute)
+        # of one pass, with its share of the optimizer's step
+        seconds = profile.alone_s() - profile.step_s * (1 - 1 / known.accumulated)
         lines.append((_setting(known), f"{1e3 * seconds:.0f}", *_printed(known, seconds), known.source))
         if not known.at_most:
             ratios.append(seconds / sqrt(known.low_s * known.high_s))
@@ -155,12 +143,6 @@ def analytic_block() -> str:
     )
     header = ("model, device, batch", "analytic, ms", "published, ms", "analytic / published", "published by")
     return f"{table(header, lines)}\n\n{said}"
-
-
-def _analytic_s(known: Published) -> float:
-    """Return the analytic seconds of one pass with its share of the optimizer's step."""
-    profile = analytic_profile(known.model, known.device, known.batch_size, known.precision, known.recompute)
-    return profile.alone_s() - profile.step_s * (1 - 1 / known.accumulated)
 
 
 def _setting(known: Published) -> str:

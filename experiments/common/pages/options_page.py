@@ -54,12 +54,9 @@ def options_page() -> str:
         "Collectives": [Component(one.name, one.summary, one.cls.source, one.options) for one in collectives],
     }
     sections = [_section(kind, found) for kind, found in kinds.items()]
-    return "\n\n".join([f"# Options\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}", GLANCE, _glance(), *sections]) + "\n"
-
-
-def _glance() -> str:
-    """Return the table of what every scheme can do, without what only a listing has room for."""
-    return table(HEADER[:-1], [astuple(line)[:-1] for line in capabilities()])
+    # What every scheme can do, without what only a listing has room for.
+    glance = table(HEADER[:-1], [astuple(line)[:-1] for line in capabilities()])
+    return "\n\n".join([f"# Options\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}", GLANCE, glance, *sections]) + "\n"
 
 
 def _section(kind: str, found: Sequence[Component]) -> str:

@@ -13,11 +13,10 @@ from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.options_page import options_page
 from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
 from experiments.common.pages.recorded_runs import steps_block as gpu_steps_block
-from experiments.common.pages.reproduction import reproduction_page
-from experiments.common.pages.status_table import status_block
+from experiments.common.pages.reproduction import IMAGES, reproduction_page, status_block
 from experiments.common.pages.step_law import step_law_block, time_to_target_block
 from experiments.common.validation.ground_truth import NAMES, load
-from experiments.common.validation.scores import Scores
+from experiments.common.validation.scores import Scores, percent
 from ssfx.advice import advise
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.paths import reference_dir
@@ -25,17 +24,9 @@ from ssfx.core.rows import Row
 from ssfx.lab.results.store import Store
 
 ROOT = Path(__file__).parents[3]
-IMAGES = ROOT / "docs" / "img"
 README = ROOT / "README.md"
 VALIDATION = ROOT / "docs" / "validation.md"
-KERNELS = ROOT / "docs" / "kernels.md"
-EMULATION = ROOT / "docs" / "emulation.md"
-WORKLOADS = ROOT / "docs" / "workloads.md"
-PROFILES = ROOT / "docs" / "profiles.md"
-EDITION = ROOT / "docs" / "edition2026.md"
-AUTO = ROOT / "docs" / "auto.md"
 ADVISE = ROOT / "docs" / "advise.md"
-SHARDED = ROOT / "docs" / "sharded.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 OPTIONS = ROOT / "docs" / "options.md"
 
@@ -75,14 +66,15 @@ def reference_rows() -> list[Row]:
 
 def blocks_of_pages() -> dict[Path, dict[str, str]]:
     """Return the blocks of each page of docs/ that is written by hand otherwise."""
+    docs, rows = ROOT / "docs", reference_rows()
     return {
         ADVISE: {"answer": answer_block()},
-        EDITION: {"sentence": edition_block(reference_rows()), "bandwidths": bandwidth_block(reference_rows())},
-        AUTO: {
+        docs / "edition2026.md": {"sentence": edition_block(rows), "bandwidths": bandwidth_block(rows)},
+        docs / "auto.md": {
             "why": why_block(),
             "steps": steps_block(),
             "points": points_block(),
-            "target": auto_target_block(reference_rows()),
+            "target": auto_target_block(rows),
         },
         VALIDATION: {
             "scores": scores_block(),
@@ -91,15 +83,15 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
             "conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"),
             "algebra": algebra_block(),
         },
-        KERNELS: {"multiples": kernels_block()},
-        EMULATION: {"benchmark": emulated_block()},
-        WORKLOADS: {
+        docs / "kernels.md": {"multiples": kernels_block()},
+        docs / "emulation.md": {"benchmark": emulated_block()},
+        docs / "workloads.md": {
             "models": models_block(),
-            "law": step_law_block(reference_rows()),
-            "times": time_to_target_block(reference_rows()),
+            "law": step_law_block(rows),
+            "times": time_to_target_block(rows),
         },
-        PROFILES: {"analytic": analytic_block()},
-        SHARDED: {"quality": sharded_quality_block(reference_rows())},
+        docs / "profiles.md": {"analytic": analytic_block()},
+        docs / "sharded.md": {"quality": sharded_quality_block(rows)},
     }
 
 
@@ -145,13 +137,13 @@ def scores_block() -> str:
 
 
 def _scores_line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> str:
-    shares = (scores.mean, scores.median, scores.maximum)
-    percent = [f"{100 * share:.3g} %" for share in shares] + [f"{100 * scores.bias:+.2g} %"]
-    tau = "-" if scores.tau is None else f"{scores.tau:.2f}"
-    null, part = ("-" if one is None else f"{100 * one:.3g} %" for one in (no_effect, beyond.mean if beyond else None))
-    mean, *others = percent
-    orders = str(len(scores.telling)), f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-"
-    return f"| {' | '.join((name, str(scores.count), mean, null, part, *others, tau, *orders))} |"
+    shares = (scores.mean, no_effect, beyond.mean if beyond else None, scores.median, scores.maximum)
+    cells = (
+        name, str(scores.count), *(percent(share, ".3g") for share in shares), percent(scores.bias, "+.2g"),
+        "-" if scores.tau is None else f"{scores.tau:.2f}", str(len(scores.telling)),
+        f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

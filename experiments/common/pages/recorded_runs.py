@@ -6,14 +6,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from experiments.common.pages.markdown import table
+from experiments.common.pages.markdown import none_yet, table
 from experiments.common.validation.one_gpu import SHEET, nominal_s
 from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import EXPERIMENT, is_dense
 from ssfx.lab.results.manifest import describe
-from ssfx.perf_model.measured_gpus import MeasuredStep, MeasuredTraining, measured_gpu
+from ssfx.perf_model.measured_gpus import MeasuredStep, measured_gpu
 
 RECORD = "emulated_benchmark.json"
 """The file in results/reference that --json of benchmarks/emulated.py has written."""
@@ -26,12 +26,17 @@ def emulated_block(folder: Path | None = None) -> str:
         return record
     groups: dict[str, dict[str, None]] = {}
     for run in record["runs"]:
-        groups.setdefault(f"{_about(run)}, {run['rounds']} rounds", {})[run["network"]] = None
+        about = (
+            f"{describe(run['hardware'])}, {run['date'][:10]}, commit {run['code']['commit'][:7]}, "
+            f"torch {run['versions']['torch']}, {run['rounds']} rounds"
+        )
+        groups.setdefault(about, {})[run["network"]] = None
     obtained = "; ".join(f"{', '.join(networks)}: {about}" for about, networks in groups.items())
     lines = [line for run in record["runs"] for line in run["summary"]]
+    busy = max(run["background_cores"] for run in record["runs"])
     return (
-        f"{table(record['columns'], lines)}\n\n{obtained}. One thread a worker; {_busy(record['runs'])}. Loopback is "
-        "measured, the other networks are emulated. Ratios are medians with their range."
+        f"{table(record['columns'], lines)}\n\n{obtained}. One thread a worker; other work on at most {busy:.1f} "
+        "cores. Loopback is measured, the other networks are emulated. Ratios are medians with their range."
     )
 
 
@@ -39,20 +44,8 @@ def _record(benchmark: str, name: str, folder: Path | None) -> Any:
     """Return the content of the file, else the sentence that says how it is made."""
     path = (folder or reference_dir()) / name
     if not path.exists():
-        command = f"python benchmarks/{benchmark}.py --json results/reference/{name}"
-        return f"*Nothing is committed yet; `{command}` makes one.*"
+        return none_yet(f"python benchmarks/{benchmark}.py --json results/reference/{name}", "Nothing is", "one")
     return read(path, loads)
-
-
-def _about(record: Any) -> str:
-    return (
-        f"{describe(record['hardware'])}, {record['date'][:10]}, commit {record['code']['commit'][:7]}, "
-        f"torch {record['versions']['torch']}"
-    )
-
-
-def _busy(parts: Any) -> str:
-    return f"other work on at most {max(part['background_cores'] for part in parts):.1f} cores"
 
 
 _STEPS = ("model, batch", "precision", "nominal ms", "GPU busy ms", "error", "wall ms", "in another process",
@@ -78,17 +71,11 @@ def trainings_block() -> str:
     """Return a table of the trainings on one rank: milliseconds of an iteration by model and scheme."""
     trainings = measured_gpu(SHEET).trainings
     schemes = list(dict.fromkeys(one.scheme for one in trainings))
-    rows: dict[str, dict[str, MeasuredTraining]] = {}
+    rows: dict[str, dict[str, str]] = {}
     for one in trainings:
-        rows.setdefault(f"{one.model}, {one.batch_size}", {})[one.scheme] = one
-    return table(
-        ("model, batch", *schemes),
-        [(name, *(_iteration(found[scheme]) for scheme in schemes)) for name, found in rows.items()],
-    )
-
-
-def _iteration(one: MeasuredTraining) -> str:
-    return f"{one.iteration_ms:.1f} ({one.p10_ms:.1f} to {one.p90_ms:.1f})"
+        took = f"{one.iteration_ms:.1f} ({one.p10_ms:.1f} to {one.p90_ms:.1f})"
+        rows.setdefault(f"{one.model}, {one.batch_size}", {})[one.scheme] = took
+    return table(("model, batch", *schemes), [(name, *map(took.__getitem__, schemes)) for name, took in rows.items()])
 
 
 def kernels_block() -> str:
@@ -118,7 +105,7 @@ def sharded_quality_block(rows: Sequence[Row]) -> str:
             key = (case.model, case.compressor or "", case.weights or "torch's own")
             groups.setdefault(key, []).append((row, whole))
     if not groups:
-        return f"*No such rows are committed yet; `ssfx run experiment={SHARDED}` makes them.*"
+        return none_yet(f"ssfx run experiment={SHARDED}")
     return table(HEADER, [_cells(*key, pairs) for key, pairs in sorted(groups.items())])
 
 

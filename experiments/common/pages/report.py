@@ -1,9 +1,11 @@
 """The report: one HTML page, which needs nothing else, with every figure, every claim and every verdict."""
 
 import base64
+import gzip
 import hashlib
 import html
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from experiments.common.claims.every_claim import verdicts
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.summary import (
     COLUMNS,
@@ -28,11 +29,14 @@ from experiments.common.claims.summary import (
 from experiments.common.claims.verdicts import Verdict, headline
 from experiments.common.figures.discovery import discover, place
 from experiments.common.figures.drawing import Inputs
+from experiments.common.figures.every_claim import verdicts
 from experiments.common.figures.figure import Figure
-from experiments.common.pages.reproduction import obtained, source
-from experiments.common.pages.step_timeline import chosen_row, step_timeline
+from experiments.common.pages.reproduction import grouped, is_of, obtained, source
+from ssfx.advice.cases import simulate_case
+from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
 from ssfx.core.rows import Row
+from ssfx.simulator.trace import TRACKS, events_of
 
 PIXELS = 1500
 """Widest a picture is kept: its text is sharp on a screen, and the page stays below ten megabytes."""
@@ -49,20 +53,22 @@ def report_page(rows: Sequence[Row], pictures: Path) -> str:
     figures = sorted(discover().values(), key=lambda figure: place(figure.name))
     found = verdicts(figures, rows)
     counted = headline(found)
-    by_claim: dict[str, list[Verdict]] = {}
-    for one in found:
-        by_claim.setdefault(one.claim, []).append(one)
+    by_claim = grouped(found)
     ledger = {one.paper: one for one in ledgers()}
     body = [_summary(counted), _filters(), _link_to_conditions(figures, pictures)]
     for paper, name in papers().items():
-        body.append(_paper(name, ledger[paper], figures, by_claim, counted, rows, pictures))
+        one = ledger[paper]
+        said = f"{_text(one.title)}, {_text(one.venue)}. {sentence(by_paper(counted)[paper])}"
+        body.append(f'<section class="paper"><h2 id="{paper}">{name}</h2><p>{said}.</p>')
+        for artifact in one.artifacts:
+            body.append(_artifact(artifact, one, figures, by_claim, counted, rows, pictures))
+        body.append("</section>")
     named = {artifact["id"] for one in ledgers() for artifact in one.artifacts}
-    rest = [figure for figure in figures if not any(_is_of(figure, name) for name in named)]
+    rest = [figure for figure in figures if not any(is_of(figure, name) for name in named)]
     if rest:
         shown = "".join(_figure(figure, rows, pictures, figure.name) for figure in rest)
         body.append(f'<section class="paper"><h2 id="others">Other figures</h2>{shown}</section>')
-    folder = files("experiments.common.pages")
-    look, work = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    look, work = _look_and_work()
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>ssfx: claims and figures</title><style>{look}</style>"
@@ -122,25 +128,11 @@ def _link_to_conditions(figures: Sequence[Figure], pictures: Path) -> str:
     return "".join(f'<p><a href="#{_id(one.name)}">{_text(one.title)}</a></p>' for one in maps)
 
 
-def _paper(
-    name: str, ledger: Ledger, figures: Sequence[Figure], by_claim: Mapping[str, Sequence[Verdict]],
-    counted: Mapping[str, Verdict], rows: Sequence[Row], pictures: Path,
-) -> str:  # fmt: skip
-    counts = by_paper(counted)[ledger.paper]
-    parts = [
-        f'<section class="paper"><h2 id="{ledger.paper}">{name}</h2>',
-        f"<p>{_text(ledger.title)}, {_text(ledger.venue)}. {sentence(counts)}.</p>",
-    ]
-    for artifact in ledger.artifacts:
-        parts.append(_artifact(artifact, ledger, figures, by_claim, counted, rows, pictures))
-    return "".join([*parts, "</section>"])
-
-
 def _artifact(
     artifact: Mapping[str, Any], ledger: Ledger, figures: Sequence[Figure], by_claim: Mapping[str, Sequence[Verdict]],
     counted: Mapping[str, Verdict], rows: Sequence[Row], pictures: Path,
 ) -> str:  # fmt: skip
-    own = [figure for figure in figures if _is_of(figure, artifact["id"])]
+    own = [figure for figure in figures if is_of(figure, artifact["id"])]
     shown = "".join(_figure(figure, rows, pictures, artifact["id"]) for figure in own)
     missing = "" if own else '<p class="why">ssfx has no figure of it.</p>'
     claims = [claim for claim in ledger.claims if claim.artifact == artifact["id"]]
@@ -174,16 +166,12 @@ def _rows(chosen: Sequence[Row]) -> str:
     lines = "".join(
         f'<tr title="{_text(_manifest(row))}"><td>{_text(row.run_id)}<td>'
         f"{_text(row.case.label)}<td>{_text(row.case.model)}<td>{row.case.world_size}"
-        f"<td>{_text(_origin(row))}<td>{_text(_commit(row))}"
+        f"<td>{_text(row.origin.kind)} on {_text(row.origin.hardware)}, {row.origin.date[:10]}<td>{_text(_commit(row))}"
         for row in chosen[:ROWS_SHOWN]
     )
     more = f"<p>and {len(chosen) - ROWS_SHOWN} more</p>" if len(chosen) > ROWS_SHOWN else ""
     heads = "<tr><th>run<th>case<th>model<th>ranks<th>origin<th>commit"
     return f'<p>Rows: {_text(obtained(chosen))}.</p><table class="rows">{heads}{lines}</table>{more}'
-
-
-def _origin(row: Row) -> str:
-    return f"{row.origin.kind} on {row.origin.hardware}, {row.origin.date[:10]}"
 
 
 def _manifest(row: Row) -> str:
@@ -273,10 +261,6 @@ def _keep(path: Path, packed: bytes, others: str) -> None:
         return
 
 
-def _is_of(figure: Figure, artifact: str) -> bool:
-    return figure.name == artifact or figure.name.startswith(f"{artifact}_")
-
-
 def _id(name: str) -> str:
     return f"figure-{name}"
 
@@ -284,6 +268,75 @@ def _id(name: str) -> str:
 def _text(words: str) -> str:
     return html.escape(words)
 
+
+# ---- the simulated step of a row: a picture, and its Chrome trace as a file to save ----------------------------------
+
+COLOURS = {
+    "forward": "#e3e3e3", "backward": "#c9c9c9", "compress": "#e69f00", "to_host": "#9fd8c4", "from_host": "#9fd8c4",
+    "exchange": "#0072b2", "decompress": "#f0c36a", "step": "#a0a0a0", "other": "#a0a0a0", "wait": "#ffffff",
+}  # fmt: skip
+WIDTH, TRACK, LEFT = 900, 18, 90
+"""Of the picture, in its own units: all of it, one track, and what the tracks' names take."""
+
+
+def chosen_row(rows: Sequence[Row]) -> Row | None:
+    """Return the simulated row whose step is shown: SSFusion's if there is one, else the first; None without any."""
+    simulated = [row for row in rows if row.origin.kind == "simulated"]
+    return next((row for row in simulated if row.case.scheme.startswith("ssfusion")), next(iter(simulated), None))
+
+
+def step_timeline(row: Row) -> str:
+    """Return HTML with the step of a simulated row, track by track, each span named when the pointer is over it.
+
+    "" for a row that this version of ssfx would simulate otherwise or not at all.
+    """
+    try:
+        _, step = simulate_case(row.case)
+    except ConfigError:
+        return ""
+    if abs(step.iteration_s - float(row.metrics.get("iteration_s") or 0.0)) > 1e-6 * step.iteration_s:
+        return ""
+    events = list(events_of(row.case.label, step, 1))
+    spans = _merged([event for event in events if event["ph"] == "X"])
+    end_us = max(span["ts"] + span["dur"] for span in spans)
+    tracks = [number for number in range(len(TRACKS)) if any(span["tid"] == number for span in spans)]
+    names = list(TRACKS.values())
+    parts = [
+        f'<text x="0" y="{TRACK * (line + 0.7):g}" font-size="11">{names[number]}</text>'
+        for line, number in enumerate(tracks)
+    ]
+    for span in spans:
+        x, width = (LEFT + (WIDTH - LEFT) * value / end_us for value in (span["ts"], span["ts"] + span["dur"]))
+        label = f"{span['name']}: {span['ts'] / 1e3:.3f} to {(span['ts'] + span['dur']) / 1e3:.3f} ms"
+        parts.append(
+            f'<rect x="{x:.1f}" y="{TRACK * tracks.index(span["tid"]) + 1}" width="{max(0.3, width - x):.1f}" '
+            f'height="{TRACK - 3}" fill="{COLOURS[span["cat"]]}"><title>{_text(label)}</title></rect>'
+        )
+    packed = gzip.compress(json.dumps({"traceEvents": events}, separators=(",", ":")).encode(), mtime=0)
+    link = f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
+    said = f"{row.case.label}, {row.case.cluster}, {row.case.calibration}: {step.iteration_s * 1e3:.1f} ms"
+    return (
+        f'<details class="timeline"><summary>simulated step of {_text(said)}</summary>'
+        f'<svg viewBox="0 0 {WIDTH} {TRACK * len(tracks)}" role="img">{"".join(parts)}</svg>'
+        f'<p><a download="{row.run_id}.trace.json.gz" href="{link}">Chrome trace</a>, to be opened in Perfetto</p>'
+        "</details>"
+    )
+
+
+def _merged(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the spans with neighbours of one track and kind as one: a model has hundreds of backward spans."""
+    found: list[dict[str, Any]] = []
+    for event in events:
+        last = found[-1] if found else None
+        joins = last and (last["tid"], last["cat"]) == (event["tid"], event["cat"]) and event["cat"] == "backward"
+        if last and joins and event["ts"] - last["ts"] - last["dur"] < 1e-3:
+            last |= {"dur": event["ts"] + event["dur"] - last["ts"], "name": "backward"}
+        else:
+            found.append(dict(event))
+    return found
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
 
 MARK = "<!-- made from "
 """Begins the last line of the page, which has the digests of what the page was made from and of the page."""
@@ -294,16 +347,17 @@ def write_report(rows: Sequence[Row], pictures: Path, path: Path, now: Inputs | 
 
     A page that was edited, or cut, is made again too.
     """
-    look = "".join(
-        files("experiments.common.pages").joinpath(name).read_text("utf-8") for name in ("report.css", "report.js")
-    )
     figures = sorted(discover().values(), key=lambda figure: figure.name)
-    inputs = _digest(look + (now or Inputs(placeholders=True)).of_all(figures, rows, pictures))
+    inputs = _digest("".join(_look_and_work()) + (now or Inputs(placeholders=True)).of_all(figures, rows, pictures))
     if _is_current(path, inputs):
         return False
     page = report_page(rows, pictures)
     write_atomic(path, f"{page}{MARK}{inputs} {_digest(page)} -->\n")
     return True
+
+
+def _look_and_work() -> list[str]:
+    return [files("experiments.common.pages").joinpath(name).read_text("utf-8") for name in ("report.css", "report.js")]
 
 
 def _is_current(path: Path, inputs: str) -> bool:

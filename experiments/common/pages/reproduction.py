@@ -1,18 +1,28 @@
 """The page docs/reproduction.md: every artifact of the papers with its figure, its rows, and every claim about it."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from experiments.common.claims.every_claim import verdicts
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
-from experiments.common.claims.summary import paper_says, papers
+from experiments.common.claims.summary import (
+    COLUMNS,
+    Column,
+    by_kind,
+    by_paper,
+    by_source,
+    paper_says,
+    papers,
+    tested,
+    total,
+)
 from experiments.common.claims.verdicts import Verdict, headline
 from experiments.common.figures.discovery import discover, experiments_dir, place
+from experiments.common.figures.every_claim import headlines, verdicts
 from experiments.common.figures.figure import Figure
 from experiments.common.pages.markdown import NOTE, code, table
-from experiments.common.pages.status_table import summary
 from ssfx.core.rows import Row
 
 IMAGES = experiments_dir().parent / "docs" / "img"
@@ -37,19 +47,17 @@ def reproduction_page(rows: Sequence[Row]) -> str:
     """Return the whole page as `rows` give it."""
     figures = sorted(discover().values(), key=lambda figure: place(figure.name))
     found = verdicts(figures, rows)
-    by_claim: dict[str, list[Verdict]] = {}
-    for one in found:
-        by_claim.setdefault(one.claim, []).append(one)
+    by_claim = grouped(found)
     said = textwrap.fill(summary(headline(found), rows), 120)
     parts = [f"# Reproduction, paper by paper\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}\n\n{said}"]
     ledger = {one.paper: one for one in ledgers()}
     for paper in papers():
         parts.append(f"## {paper}\n\n{ledger[paper].title}, {ledger[paper].venue}.")
         for artifact in ledger[paper].artifacts:
-            parts.append(_section(artifact, _about(artifact["id"], figures), ledger[paper], by_claim, rows))
+            parts.append(_section(artifact, figures, ledger[paper], by_claim, rows))
     named = {artifact["id"] for one in ledgers() for artifact in one.artifacts}
     for figure in figures:
-        if not any(_is_of(figure, name) for name in named):
+        if not any(is_of(figure, name) for name in named):
             parts.append("\n\n".join(_figure(figure, rows)))
     return "\n\n".join(parts) + "\n"
 
@@ -61,18 +69,22 @@ def obtained(rows: Sequence[Row]) -> str:
     kinds = sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
     dates = sorted(row.origin.date[:10] for row in rows)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    timed = [
-        _seconds(row) for row in rows if {"started", "stopped"} <= row.manifest.keys()
-    ]  # a simulation takes no time worth telling
+    # a simulation takes no time worth telling
+    timed = [_seconds(row) for row in rows if {"started", "stopped"} <= row.manifest.keys()]
     took = f"{sum(timed) / 60:.0f} min, " if timed else ""
     return f"{'; '.join(kinds)}: {len(rows)} runs, {took}{when}"
 
 
-def _about(artifact: str, figures: Sequence[Figure]) -> list[Figure]:
-    return [figure for figure in figures if _is_of(figure, artifact)]
+def grouped(found: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+    """Return verdicts by claim."""
+    by_claim: dict[str, list[Verdict]] = {}
+    for one in found:
+        by_claim.setdefault(one.claim, []).append(one)
+    return by_claim
 
 
-def _is_of(figure: Figure, artifact: str) -> bool:
+def is_of(figure: Figure, artifact: str) -> bool:
+    """Return whether a figure shows an artifact, or a part of it."""
     return figure.name == artifact or figure.name.startswith(f"{artifact}_")
 
 
@@ -81,7 +93,7 @@ def _section(
     rows: Sequence[Row],
 ) -> str:  # fmt: skip
     parts = [f"### {artifact['id']}", f"In the paper: {artifact['title'][0].lower()}{artifact['title'][1:]}."]
-    for figure in figures:
+    for figure in (figure for figure in figures if is_of(figure, artifact["id"])):
         parts += _figure(figure, rows, heading=figure.name != artifact["id"])
     claims = [claim for claim in ledger.claims if claim.artifact == artifact["id"]]
     if claims:
@@ -126,3 +138,48 @@ def _seconds(row: Row) -> float:
     start, stop = (datetime.fromisoformat(row.manifest[name]) for name in ("started", "stopped"))
     together: int = row.manifest.get("measured_together", 1)  # rows of interleaved work share their time
     return (stop - start).total_seconds() / together
+
+
+# ---- The README's table of claims: what came of them, paper by paper -------------------------------------------------
+
+PAGE = "docs/reproduction.md"
+HEAD = ("paper", "claims", *COLUMNS)
+
+
+def status_block(rows: Sequence[Row]) -> str:
+    """Return what came of all claims in a few sentences, and one line of counts for each paper."""
+    verdicts = headlines(discover().values(), rows)
+    names = papers()
+    lines = [
+        (f"[{names[paper]}]({PAGE}#{paper})", str(found.total()), *(str(found[column]) for column in COLUMNS))
+        for paper, found in by_paper(verdicts).items()
+    ]
+    return f"{textwrap.fill(summary(verdicts, rows), 120)}\n\n{table(HEAD, lines)}"
+
+
+def summary(verdicts: Mapping[str, Verdict], rows: Sequence[Row]) -> str:
+    """Return what came of the claims: how many were tested, from which source, by kind, and whether a GPU was used."""
+    found = total(verdicts)
+    restated = [one for one in verdicts.values() if one.source == "restated"]
+    as_stated = sum(one.outcome == "agrees" for one in restated)
+    sources = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_source(verdicts).items())
+    kinds = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_kind(verdicts).items() if tested(counts))
+    return (
+        f"**Of {found.total()} claims of {len(papers())} papers, {tested(found)} were tested: {found['agrees']} agree, "
+        f"{found['partly']} partly, {found['within error']} lie within the simulator's error, {found['disagrees']} "
+        f"disagree.** By source, {sources}. By kind, {kinds}. "
+        f"{len(restated)} more restate a set-up or a definition, {as_stated} as the paper has them; they could hardly "
+        f"have come out otherwise. {_on_gpus(rows)}"
+    )
+
+
+def _agree(counts: Counter[Column]) -> str:
+    return f"{counts['agrees']} of {tested(counts)} agree"
+
+
+def _on_gpus(rows: Sequence[Row]) -> str:
+    """Return a sentence on real runs on GPUs; a simulated row names the GPU that it stands for, so it is none."""
+    used = [row for row in rows if row.origin.kind != "simulated" and row.case.device != "cpu"]
+    if not used:
+        return "No claim was tested on GPUs: no row here comes from one."
+    return f"{len(used)} rows come from GPUs ({', '.join(sorted({row.origin.hardware for row in used}))})."

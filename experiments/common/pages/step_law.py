@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from math import isfinite
 
-from experiments.common.pages.markdown import table
+from experiments.common.pages.markdown import none_yet, table
 from experiments.common.validation.scores import Pair, score
 from ssfx.advice.time_to_quality import time_to_quality, way
 from ssfx.core.rows import Row
@@ -23,10 +23,15 @@ HEADER = (
 
 def step_law_block(rows: Sequence[Row]) -> str:
     """Return which tasks were trained for how long, and the law of each method."""
-    kinds = {row.case.model: _kind(row) for row in rows if row.case.experiment == EXPERIMENT}
+    # A law holds for a family of networks and an optimizer together.
+    kinds = {
+        row.case.model: f"{family_of(model_work(row.case.model).tensors)} with {row.case.optimizer}"
+        for row in rows
+        if row.case.experiment == EXPERIMENT
+    }
     laws = step_laws(rows, lambda row: f"{kinds[row.case.model]}{APART}{method(row)}{APART}{row.case.model}")
     if not laws:
-        return f"*No such rows are committed yet; `ssfx run experiment={EXPERIMENT}` makes them.*"
+        return none_yet(f"ssfx run experiment={EXPERIMENT}")
     tasks = sorted({f"{kinds[task]}: {task}" for law in laws.values() for task in law.tasks})
     longest = max(law.longest_steps for law in laws.values())
     few = f" No interval is given of fewer than {FEWEST_RUNS} runs." if any(
@@ -37,11 +42,6 @@ def step_law_block(rows: Sequence[Row]) -> str:
         f"the gradient's bytes over those that a rank sent.{few}"
     )
     return f"{sentence}\n\n{table(HEADER, list(map(_cells, laws.values())))}"
-
-
-def _kind(row: Row) -> str:
-    """Return the family of a row's network, and its optimizer: a law holds for both together."""
-    return f"{family_of(model_work(row.case.model).tensors)} with {row.case.optimizer}"
 
 
 def _cells(law: StepLaw) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def time_to_target_block(rows: Sequence[Row]) -> str:
     """Return how far predictions are off, and whether they order the schemes of a task, with a table of all."""
     pairs = predicted_times(rows)
     if not pairs:
-        return f"*No such rows are committed yet; `ssfx run experiment={REAL}` makes them.*"
+        return none_yet(f"ssfx run experiment={REAL}")
     found = score(pairs)
     near = sum(abs(pair.error) <= 0.15 for pair in pairs)
     together = score([Pair("all", f"{pair.panel} {pair.label}", pair.predicted, pair.actual) for pair in pairs])
@@ -82,12 +82,13 @@ def time_to_target_block(rows: Sequence[Row]) -> str:
     if missing := sorted(cells - {(pair.panel, pair.label) for pair in pairs}):
         named = ", ".join(f"{model} with {scheme}" for model, scheme in missing)
         sentence += f" Not among them: {named}, whose runs mostly miss the target."
-    return f"{sentence}\n\n{table(TIMES_HEADER, list(map(_columns, pairs)))}"
-
-
-def _columns(pair: Pair) -> tuple[str, ...]:
-    spread = f"{100 * pair.spread:.0f} %" if pair.spread is not None and isfinite(pair.spread) else "not all got there"
-    return (pair.panel, pair.label, f"{pair.predicted:.2f}", f"{pair.actual:.2f}", spread, f"{100 * pair.error:+.0f} %")
+    lines = [
+        (pair.panel, pair.label, f"{pair.predicted:.2f}", f"{pair.actual:.2f}",
+         f"{100 * pair.spread:.0f} %" if pair.spread is not None and isfinite(pair.spread) else "not all got there",
+         f"{100 * pair.error:+.0f} %")
+        for pair in pairs
+    ]  # fmt: skip
+    return f"{sentence}\n\n{table(TIMES_HEADER, lines)}"
 
 
 QUALITY, REAL = "time_to_quality", "time_to_target"

@@ -1,15 +1,14 @@
 """The formulas of exchanges, by what a user would say of the links, held against public logs of nccl-tests."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from experiments.common.validation.groups import Group
+from experiments.common.validation.groups import Group, parts_by
 from experiments.common.validation.scores import Pair
 from ssfx.core.component_file import component_file
 from ssfx.perf_model.cluster_file import cluster_of, with_options
-from ssfx.perf_model.exchange_tables import ExchangeTable, sized, tables_of
+from ssfx.perf_model.exchange_tables import sized, tables_of
 
 NAME = "exchanges"
 LEAST, MOST = 2**16, 2**28
@@ -58,35 +57,21 @@ def exchanges() -> list[Group]:
     kinds = dict.fromkeys(pair.network for pair in pairs)
     nodes = ("one node", "two nodes", "more nodes")
     collectives = dict.fromkeys(pair.label for pair in pairs)
-    sets: list[tuple[str, Callable[[Pair], bool]]] = [
-        *((kind, partial(_over, kind)) for kind in kinds), *((name, partial(_on, name)) for name in nodes),
-        *((name, partial(_of, name)) for name in collectives), ("all_reduce of 8 to 32 MiB", _bucket),
-    ]  # fmt: skip
+    sets = (
+        *parts_by(kinds, lambda pair, kind: pair.network == kind),
+        *parts_by(nodes, lambda pair, where: f" {where}," in pair.panel),
+        *parts_by(collectives, lambda pair, collective: pair.label == collective),
+        ("all_reduce of 8 to 32 MiB", lambda pair: pair.label == "all_reduce" and "bucket" in pair.sent),
+    )
     return [
         Group(
             f"{NAME}: formulas of links held against public logs of nccl-tests",
             "kinds of links (ssfx/data/links.json) and the number of cards, as a user would say them; no table",
             f"tables of {len(HARDWARE)} clusters in conf/cluster, {sized(LEAST)} to {sized(MOST)}",
-            pairs, tuple(sets),
+            pairs, sets,
             ("a cluster with tables is simulated with them, so these errors are of clusters without",),
         )
     ]  # fmt: skip
-
-
-def _over(kind: str, pair: Pair) -> bool:
-    return pair.network == kind
-
-
-def _on(nodes: str, pair: Pair) -> bool:
-    return f" {nodes}," in pair.panel
-
-
-def _of(collective: str, pair: Pair) -> bool:
-    return pair.label == collective
-
-
-def _bucket(pair: Pair) -> bool:
-    return pair.label == "all_reduce" and "bucket" in pair.sent
 
 
 def _pairs(name: str, hardware: Hardware) -> Iterator[Pair]:
@@ -105,11 +90,7 @@ def _pairs(name: str, hardware: Hardware) -> Iterator[Pair]:
         for size, contributed, us in zip(table.nbytes, table.contributed, table.us, strict=True):
             if LEAST <= size <= MOST:
                 yield Pair(
-                    f"{name} {where}, {table.ranks} ranks, {_text(table, size)}", table.collective,
+                    f"{name} {where}, {table.ranks} ranks, {table.collective} of {sized(size)}", table.collective,
                     curve(contributed), 1e-6 * us, whole_step=False, network=kind,
                     sent=("bucket",) if BUCKETS[0] <= size <= BUCKETS[1] else (),
                 )  # fmt: skip
-
-
-def _text(table: ExchangeTable, size: int) -> str:
-    return f"{table.collective} of {sized(size)}"

@@ -1,6 +1,6 @@
 """The groups that `ssfx validate` scores, and what each may not have been calibrated on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -12,7 +12,16 @@ from experiments.common.validation.scores import Pair, Scores, score
 from ssfx.core.errors import RunError
 from ssfx.core.paths import results_dir
 from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import metric
 from ssfx.lab.results.store import Store
+
+Part = tuple[str, Callable[[Pair], bool]]
+"""A part of a group: its name, and which pairs belong to it."""
+
+
+def parts_by(names: Iterable[str], belongs: Callable[[Pair, str], bool]) -> tuple[Part, ...]:
+    """Return a part for each name, of the pairs that belong to it."""
+    return tuple((name, lambda pair, name=name: belongs(pair, name)) for name in names)
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class Group:
     calibrated_on: str
     tested_on: str
     pairs: tuple[Pair, ...]
-    sets: tuple[tuple[str, Callable[[Pair], bool]], ...] = ()
+    sets: tuple[Part, ...] = ()
     notes: tuple[str, ...] = ()
     unit: Literal["s", "x"] = "s"
     whole_steps: bool = False
@@ -87,11 +96,12 @@ def recorded() -> list[Group]:
     scored = middle_runs(rows)
     found = comparisons(scored, recorded_plans())
     clusters = sorted({(str(row.case.cluster), row.case.world_size) for row in rows})
-    sets: list[tuple[str, Callable[[Pair], bool]]] = [
-        (f"{cluster} x{ranks}", _ends_with(f" {cluster} x{ranks}")) for cluster, ranks in clusters
-    ]
-    sets += [(model, _starts_with(f"{model} ")) for model in sorted({row.case.model for row in rows})]
-    sets += [(scheme, _is_labelled(scheme)) for scheme in dict.fromkeys(row.case.scheme for row in rows)]
+    places = [f"{cluster} x{ranks}" for cluster, ranks in clusters]
+    sets = (
+        *parts_by(places, lambda pair, place: pair.panel.endswith(f" {place}")),
+        *parts_by(sorted({row.case.model for row in rows}), lambda pair, model: pair.panel.startswith(f"{model} ")),
+        *parts_by(dict.fromkeys(row.case.scheme for row in rows), lambda pair, scheme: pair.label == scheme),
+    )
     disturbed = sum((row.manifest.get("background_cores") or 0.0) > 0.2 for row in rows)
     spread = median(pair.spread or 0.0 for pair in (one.pair() for one in found))
     compute = sorted(one.compute for one in found)
@@ -100,7 +110,7 @@ def recorded() -> list[Group]:
         "no training run"
     )
     chosen = f", of each case the median one ({len(scored)})" if len(scored) < len(rows) else ""
-    tested_on = f"{len(rows)} training runs{chosen}: {', '.join(f'{cluster} x{ranks}' for cluster, ranks in clusters)}"
+    tested_on = f"{len(rows)} training runs{chosen}: {', '.join(places)}"
     noise = (
         f"the runs' own spread (p10 to p90 of a run's steps, median over runs) is {100 * spread:.0f} %; "
         f"{disturbed} of {len(rows)} runs had other work on more than 0.2 cores"
@@ -114,14 +124,14 @@ def recorded() -> list[Group]:
         Group(
             "recorded: simulator against real runs on one machine",
             f"{calibrated_on}; the plan is the one that the run executed", tested_on,
-            tuple(one.pair() for one in found), tuple(sets), notes,
+            tuple(one.pair() for one in found), sets, notes,
             whole_steps=True, beyond_compute=_beyond(found, "calibration"),
         ),
         Group(
             "recorded, step by step: the same with the compute time measured before each step",
             f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its "
             "machine computes, and the step's achieved density how much its compressor let pass", tested_on,
-            tuple(one.pair(by="steps") for one in found), tuple(sets), whole_steps=True, comparisons=tuple(found),
+            tuple(one.pair(by="steps") for one in found), sets, whole_steps=True, comparisons=tuple(found),
             beyond_compute=_beyond(found, "steps"),
         ),
     ]  # fmt: skip
@@ -143,12 +153,12 @@ def by_known_density(found: Sequence[Comparison]) -> str:
 
 def middle_runs(rows: Sequence[Row]) -> list[Row]:
     """Return of each case the run whose iteration time is the median of its repeats, of two the faster one."""
-    return [sorted(runs, key=_iteration_s)[(len(runs) - 1) // 2] for runs in _repeats(rows)]
+    return [sorted(runs, key=lambda row: metric(row, "iteration_s"))[(len(runs) - 1) // 2] for runs in _repeats(rows)]
 
 
 def repeatability(rows: Sequence[Row]) -> tuple[str, ...]:
     """Return in a sentence how far apart repeats of a case are, which no simulation can undercut; empty without any."""
-    same = [[_iteration_s(row) for row in runs] for runs in _repeats(rows) if len(runs) > 1]
+    same = [[metric(row, "iteration_s") for row in runs] for runs in _repeats(rows) if len(runs) > 1]
     if not same:
         return ()
     apart = [(max(times) - min(times)) / median(times) for times in same]
@@ -163,21 +173,3 @@ def _repeats(rows: Sequence[Row]) -> list[list[Row]]:
     for row in rows:
         same.setdefault(replace(row.case, repeat=0).run_id, []).append(row)
     return list(same.values())
-
-
-def _iteration_s(row: Row) -> float:
-    iteration_s = row.metrics["iteration_s"]
-    assert iteration_s is not None
-    return iteration_s
-
-
-def _ends_with(end: str) -> Callable[[Pair], bool]:
-    return lambda pair: pair.panel.endswith(end)
-
-
-def _starts_with(start: str) -> Callable[[Pair], bool]:
-    return lambda pair: pair.panel.startswith(start)
-
-
-def _is_labelled(label: str) -> Callable[[Pair], bool]:
-    return lambda pair: pair.label == label

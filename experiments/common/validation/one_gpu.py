@@ -1,11 +1,10 @@
 """Nominal times of steps and of compressors, held against what one H200 took."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from statistics import median
 
-from experiments.common.validation.groups import Group
+from experiments.common.validation.groups import Group, parts_by
 from experiments.common.validation.scores import Pair, score
 from ssfx.perf_model.compressor_times import nominal_codecs
 from ssfx.perf_model.devices import device
@@ -18,7 +17,7 @@ STEPS, COMPRESSORS = "H200 steps", "H200 compressors"
 SHEET = "h200"
 NUMELS = {2**20: "1M elements", 2**24: "16M elements"}
 """Sizes at which compressors are scored."""
-EXACT = ("resnet152", "fp32")
+EXACT = "resnet152 fp32"
 """The step whose convolutions were computed in float32, where the data sheet's fp32 has TF32."""
 
 
@@ -34,15 +33,15 @@ def one_gpu() -> list[Group]:
             f"{STEPS}: nominal time of the device against the GPU's busy time, measured",
             "the data sheet and counted operators; nothing of this machine",
             f"{len(steps)} steps of {len(models)} models on {on}", steps,
-            (*((name, partial(_is, name)) for name in (*models, *precisions)),
-             (f"without {' '.join(EXACT)}", partial(_is_not, EXACT))),
+            (*parts_by((*models, *precisions), lambda pair, word: word in pair.panel.split()),
+             (f"without {EXACT}", lambda pair: pair.panel != EXACT)),
             (_host_bound(gpu), _other_walls(gpu), _exact(steps)),
         ),
         Group(
             f"{COMPRESSORS}: nominal time of a call against one between two events of the stream, measured",
             "the data sheet and counted kernels and bytes; nothing of this machine",
             f"{len(gpu.codecs)} compressors at density 0.01 on {on}", calls,
-            tuple((name, _at(name)) for name in NUMELS.values()), (_fixed_cost(calls),),
+            parts_by(NUMELS.values(), lambda pair, words: pair.label == words), (_fixed_cost(calls),),
         ),
     ]  # fmt: skip
 
@@ -66,23 +65,11 @@ def _call_pairs(gpu: MeasuredGpu) -> Iterator[Pair]:
             yield Pair(f"{name}, {words}", words, nominal[name].encode(work), seconds, whole_step=False)
 
 
-def _is(word: str, pair: Pair) -> bool:
-    return word in pair.panel.split()
-
-
-def _is_not(words: tuple[str, ...], pair: Pair) -> bool:
-    return tuple(pair.panel.split()) != words
-
-
-def _at(words: str) -> Callable[[Pair], bool]:
-    return lambda pair: pair.label == words
-
-
 def _host_bound(gpu: MeasuredGpu) -> str:
     bound = [step for step in gpu.steps if step.host_bound]
     shares = [step.wall_ms / step.busy_ms for step in bound]
     others = [step.wall_ms / step.busy_ms for step in gpu.steps if not step.host_bound]
-    walls = score(list(map(_wall, gpu.steps)))
+    walls = score([replace(_step_pair(step), actual=1e-3 * step.wall_ms) for step in gpu.steps])
     issue_us = [1e3 * step.host_ms / step.kernels for step in bound]
     return (
         f"the wall of {len(bound)} of {len(gpu.steps)} eager steps is the host's, which took {min(issue_us):.0f} to "
@@ -90,10 +77,6 @@ def _host_bound(gpu: MeasuredGpu) -> str:
         f"of the others at most {max(others):.2f} times; nominal times, which know no host, are "
         f"{100 * walls.mean:.0f} % off the wall on average (bias {100 * walls.bias:+.0f} %)"
     )
-
-
-def _wall(step: MeasuredStep) -> Pair:
-    return replace(_step_pair(step), actual=1e-3 * step.wall_ms)
 
 
 def _other_walls(gpu: MeasuredGpu) -> str:
@@ -106,9 +89,9 @@ def _other_walls(gpu: MeasuredGpu) -> str:
 
 
 def _exact(steps: tuple[Pair, ...]) -> str:
-    (one,) = (pair for pair in steps if not _is_not(EXACT, pair))
+    (one,) = (pair for pair in steps if pair.panel == EXACT)
     return (
-        f"{' '.join(EXACT)} is {-100 * one.error:.0f} % below: nominal fp32 has TF32 in convolutions, torch's default, "
+        f"{EXACT} is {-100 * one.error:.0f} % below: nominal fp32 has TF32 in convolutions, torch's default, "
         "which ssfx run switches off with precision=fp32; your own script has what torch says"
     )
 

@@ -8,12 +8,15 @@ from experiments.common.validation.published_steps import (
     PaperMethod,
     PaperSetting,
     Prediction,
-    Steps,
+    Timed,
+    Value,
     exposed_over,
+    largest,
     mean,
     method,
     number,
     over,
+    stated,
 )
 from ssfx.schemes.search.byte_groups import MIB
 
@@ -58,10 +61,6 @@ def _every_matrix(name: str, rank: int) -> str:
     return f"{name}(min_compression_rate=0,rank={rank})"
 
 
-def _power(rank: int, **options: object) -> PaperMethod:
-    return method("powersgd", compressor=_every_matrix("powersgd", rank), **options)
-
-
 def _hook(rank: int, **options: object) -> PaperMethod:
     return method("powersgd", compressor=f"powersgd(rank={rank})", variant="hook", **options)
 
@@ -70,18 +69,15 @@ def _acp(rank: int, **options: object) -> PaperMethod:
     return method("acpsgd", compressor=_every_matrix("acpsgd", rank), **options)
 
 
-def _topk() -> PaperMethod:
-    density = claims_by_id()["acpsgd.intro.topk_ratio"].conditions["density"]
-    return method("fused_all", compressor="mstopk", density=density)
-
-
 METHODS: dict[str, Callable[[int], PaperMethod]] = {
     "ssgd": lambda _: method("ddp"),
     "ssgd(WFBP)": lambda _: method("wfbp"),
     "ssgd(naive)": lambda _: method("ssgd", variant="per_tensor"),
     "signsgd": lambda _: method("fused_all", compressor="signsgd"),
-    "topk": lambda _: _topk(),
-    "powersgd": _power,
+    "topk": lambda _: method(
+        "fused_all", compressor="mstopk", density=claims_by_id()["acpsgd.intro.topk_ratio"].conditions["density"]
+    ),
+    "powersgd": lambda rank: method("powersgd", compressor=_every_matrix("powersgd", rank)),
     # Power-SGD* is built on PyTorch's hook, which waits for the device at the end of every bucket: all its variants
     # take as long as if their exchanges came after backward.
     "powersgd-star": lambda rank: _hook(rank),
@@ -90,18 +86,12 @@ METHODS: dict[str, Callable[[int], PaperMethod]] = {
     "acpsgd": _acp,
     "acpsgd(WFBP)": lambda rank: _acp(rank, buffer_bytes=0),
     "acpsgd(naive)": lambda rank: _acp(rank, buffer_bytes=0, overlap=False),
-    "acpsgd(1500MB)": lambda rank: _acp(rank, buffer_bytes=_largest_buffer_bytes()),
+    "acpsgd(1500MB)": lambda rank: _acp(rank, buffer_bytes=int(stated("acpsgd.fig10.buf_range")[1]) * MIB),
 }
 """The methods as the ledger calls them; without a remark they have both wait-free backpropagation and fusion."""
 
 
-def _largest_buffer_bytes() -> int:
-    bounds = claims_by_id()["acpsgd.fig10.buf_range"].bounds
-    assert bounds is not None
-    return int(bounds[1]) * MIB
-
-
-def timed(name: str, setup: Setup) -> tuple[PaperMethod, PaperSetting]:
+def timed(name: str, setup: Setup) -> Timed:
     """Return a method of the paper in one of its set-ups."""
     return METHODS[name](setup.factors), setup.setting
 
@@ -113,8 +103,10 @@ def table_3() -> Iterator[Prediction]:
             model = claim.conditions["model"]
             where = timed(claim.subject, Setup(model))
             yield Prediction(
-                claim.id, f"Table III {model}", claim.subject, _iteration_s(where), _in_seconds, settings=(where,)
-            )
+                claim.id, f"Table III {model}", claim.subject,
+                lambda steps, where=where: steps.step(*where).iteration_s,  # type: ignore[misc]
+                lambda claim_id: number(claim_id) / 1e3, settings=(where,),
+            )  # fmt: skip
 
 
 def ratios() -> Iterator[Prediction]:
@@ -123,14 +115,6 @@ def ratios() -> Iterator[Prediction]:
     yield from _optimizations()
     yield from _batch_and_rank()
     yield from _clusters()
-
-
-def _in_seconds(claim_id: str) -> float:
-    return number(claim_id) / 1e3
-
-
-def _iteration_s(where: tuple[PaperMethod, PaperSetting]) -> Callable[[Steps], float]:
-    return lambda steps: steps.step(*where).iteration_s
 
 
 def _other_compressors() -> Iterator[Prediction]:
@@ -149,11 +133,8 @@ def _optimizations() -> Iterator[Prediction]:
     for name in ("ssgd", "powersgd-star", "acpsgd"):
         fused = mean([_speedup(at, f"{name}(WFBP)", name) for at in setups])
         yield Prediction(f"acpsgd.fig9.tf.{name}", "Fig. 9 gain of fusion", name, fused)
-    both = [_speedup(at, "acpsgd(naive)", "acpsgd") for at in setups]
-    yield Prediction(
-        "acpsgd.headline.sysopt", "Fig. 9 gain of both", "acpsgd, the larger one",
-        lambda steps: max(value(steps) for value in both),
-    )  # fmt: skip
+    both = largest(_speedup(at, "acpsgd(naive)", "acpsgd") for at in setups)
+    yield Prediction("acpsgd.headline.sysopt", "Fig. 9 gain of both", "acpsgd, the larger one", both)
     dense = _speedup(setups[0], "ssgd(naive)", "ssgd")
     yield Prediction("acpsgd.intro.ssgd_naive", "Fig. 9 gain of both", "ssgd ResNet-152", dense)
     large = Setup("BERT-Large", rank=claims_by_id()["acpsgd.fig10.default_gain"].conditions["rank"])
@@ -169,10 +150,13 @@ def _batch_and_rank() -> Iterator[Prediction]:
             label = f"over {other}, batch {at.setting.batch_size}"
             value = _speedup(at, other, "acpsgd")
             yield Prediction(f"acpsgd.fig11a.{name}.{key}", "Fig. 11a gain of ACP-SGD", label, value)
+    samples = large.setting.batch_size / small.setting.batch_size
     for name in ("ssgd", "powersgd-star", "acpsgd"):
+        ratio = over(timed(name, small), timed(name, large))
         yield Prediction(
-            f"acpsgd.fig11a.thr.{name}", "Fig. 11a throughput by batch", name, _more_samples(name, small, large)
-        )
+            f"acpsgd.fig11a.thr.{name}", "Fig. 11a throughput by batch", name,
+            lambda steps, ratio=ratio: samples * ratio(steps),  # type: ignore[misc]
+        )  # fmt: skip
     low, high = (
         Setup("BERT-Large", rank=claims_by_id()[f"acpsgd.fig11b.{name}"].conditions["rank"]) for name in ("r32", "r256")
     )
@@ -207,11 +191,5 @@ def _clusters() -> Iterator[Prediction]:
         yield Prediction(claim_id, f"Fig. 13 gain over S-SGD, {model}", f"{name}, {network}", gain)
 
 
-def _speedup(setup: Setup, slower: str, faster: str) -> Callable[[Steps], float]:
+def _speedup(setup: Setup, slower: str, faster: str) -> Value:
     return over(timed(slower, setup), timed(faster, setup))
-
-
-def _more_samples(name: str, small: Setup, large: Setup) -> Callable[[Steps], float]:
-    samples = large.setting.batch_size / small.setting.batch_size
-    ratio = over(timed(name, small), timed(name, large))
-    return lambda steps: samples * ratio(steps)

@@ -8,7 +8,9 @@ from experiments.common.validation.published_steps import (
     PaperMethod,
     PaperSetting,
     Prediction,
-    Steps,
+    Timed,
+    Value,
+    largest,
     method,
     number,
     over,
@@ -67,7 +69,7 @@ By compressor and number of tensors of the model.
 """
 
 
-def timed(name: str, compressor: str, setup: Setup) -> tuple[PaperMethod, PaperSetting]:
+def timed(name: str, compressor: str, setup: Setup) -> Timed:
     """Return a method of the paper in one of its set-ups."""
     tensors = len(model_work(setup.setting.model).tensors)
     return METHODS[name](compressor, tensors), setup.setting
@@ -75,8 +77,24 @@ def timed(name: str, compressor: str, setup: Setup) -> tuple[PaperMethod, PaperS
 
 def ratios() -> Iterator[Prediction]:
     """Yield ratios of iteration times: scaling factors of one method over another's, and Tables 2 and 3."""
-    yield from _gains()
-    yield from _tables()
+    for figure, compressor in (("fig4.dgc", "dgc"), ("fig5.dgc", "dgc"), ("fig7", "dgc"), ("fig8", "ef_signsgd")):
+        for slower, key in (("fp32", "base"), ("layerwise", "layer")):
+            claim_id = f"mergecomp.{figure}.{key}"
+            at = setup_of(claim_id)
+            yield _predicted(at, f"{compressor} over {slower}", claim_id, _gain(at, slower, compressor))
+            if figure in ("fig4.dgc", "fig5.dgc"):
+                best = largest(_gain(at, slower, other) for other in ONE_BIT)
+                yield _predicted(at, f"one bit over {slower}", claim_id.replace("dgc", "onebit"), best)
+    for claim in claims_by_id().values():
+        if claim.artifact not in ("mergecomp.table2", "mergecomp.table3") or "gpus" not in claim.conditions:
+            continue
+        table = claim.artifact[-1]
+        name = name_of(claim.subject.removeprefix("mergecomp-"))
+        at = Setup("ResNet101", "ImageNet", claim.conditions["gpus"])
+        slower = "Y=1" if table == "2" else "even split"
+        gain = _gain(at, slower, COMPRESSORS[name], f"Y={claim.conditions['Y']}")
+        label = f"{name} Y={claim.conditions['Y']}"
+        yield Prediction(claim.id, f"Table {table} x{at.gpus}", label, gain)
 
 
 def scaling_factors() -> Iterator[Prediction]:
@@ -95,45 +113,12 @@ def scaling_factors() -> Iterator[Prediction]:
         yield Prediction(claim_id, f"scaling factor, {at}", label, value, number)
 
 
-def scaling_factor(where: tuple[PaperMethod, PaperSetting]) -> Callable[[Steps], float]:
+def scaling_factor(where: Timed) -> Value:
     """Return T_n / (n T_1): one device's time alone over the time of an iteration."""
     return lambda steps: steps.alone_s(where[1]) / steps.step(*where).iteration_s
 
 
-def _gains() -> Iterator[Prediction]:
-    for figure in ("fig4", "fig5"):
-        for slower, key in (("fp32", "base"), ("layerwise", "layer")):
-            claim_id = f"mergecomp.{figure}.dgc.{key}"
-            at = setup_of(claim_id)
-            yield _predicted(at, f"dgc over {slower}", claim_id, _gain(at, slower, "dgc"))
-            gains = [_gain(at, slower, compressor) for compressor in ONE_BIT]
-            best = f"mergecomp.{figure}.onebit.{key}"
-            yield _predicted(at, f"one bit over {slower}", best, _largest(gains))
-    for figure, compressor in (("fig7", "dgc"), ("fig8", "ef_signsgd")):
-        for slower, key in (("fp32", "base"), ("layerwise", "layer")):
-            claim_id = f"mergecomp.{figure}.{key}"
-            at = setup_of(claim_id)
-            yield _predicted(at, f"{compressor} over {slower}", claim_id, _gain(at, slower, compressor))
-
-
-def _tables() -> Iterator[Prediction]:
-    for claim in claims_by_id().values():
-        if claim.artifact not in ("mergecomp.table2", "mergecomp.table3") or "gpus" not in claim.conditions:
-            continue
-        table = claim.artifact[-1]
-        name = name_of(claim.subject.removeprefix("mergecomp-"))
-        at = Setup("ResNet101", "ImageNet", claim.conditions["gpus"])
-        slower = "Y=1" if table == "2" else "even split"
-        gain = _gain(at, slower, COMPRESSORS[name], f"Y={claim.conditions['Y']}")
-        label = f"{name} Y={claim.conditions['Y']}"
-        yield Prediction(claim.id, f"Table {table} x{at.gpus}", label, gain)
-
-
-def _largest(gains: list[Callable[[Steps], float]]) -> Callable[[Steps], float]:
-    return lambda steps: max(gain(steps) for gain in gains)
-
-
-def _gain(at: Setup, slower: str, compressor: str, faster: str = "Y=2") -> Callable[[Steps], float]:
+def _gain(at: Setup, slower: str, compressor: str, faster: str = "Y=2") -> Value:
     return over(timed(slower, compressor, at), timed(faster, compressor, at))
 
 
@@ -143,5 +128,5 @@ def setup_of(claim_id: str) -> Setup:
     return Setup(said["model"], said["dataset"], said["gpus"], said["network"])
 
 
-def _predicted(at: Setup, label: str, claim_id: str, value: Callable[[Steps], float]) -> Prediction:
+def _predicted(at: Setup, label: str, claim_id: str, value: Value) -> Prediction:
     return Prediction(claim_id, f"gain, {at}", label, value)

@@ -6,7 +6,7 @@ from experiments.common.validation.published_steps import (
     PaperMethod,
     PaperSetting,
     Prediction,
-    Steps,
+    Timed,
     method,
     number,
     over,
@@ -17,11 +17,6 @@ from ssfx.perf_model.cluster_file import cluster_on
 
 CLUSTER = "s2reducer_1gbe"
 MODEL = "resnet50_cifar100"
-
-
-def setting() -> PaperSetting:
-    """Return the model on the cluster."""
-    return PaperSetting(CLUSTER, MODEL, int(number("s2reducer.table2.bs_cnn")))
 
 
 def filled() -> float:
@@ -42,9 +37,10 @@ METHODS: dict[str, Callable[[float], PaperMethod]] = {
 }
 
 
-def timed(name: str) -> tuple[PaperMethod, PaperSetting]:
+def timed(name: str) -> Timed:
     """Return a method of the paper, of which there is one set-up."""
-    return METHODS[name](number("s2reducer.setup.rate")), setting()
+    at = PaperSetting(CLUSTER, MODEL, int(number("s2reducer.table2.bs_cnn")))
+    return METHODS[name](number("s2reducer.setup.rate")), at
 
 
 def ratios() -> Iterator[Prediction]:
@@ -55,11 +51,11 @@ def ratios() -> Iterator[Prediction]:
         ("omnireduce", "s2reducer.fig3.d.comm"),
         ("omnireduce, ranks alike", "s2reducer.fig3.d.comm"),
     ):
-        yield Prediction(claim_id, "communication left by S2 Reducer", f"of {name}", _left(name), remainder, False)
+        yield Prediction(
+            claim_id, "communication left by S2 Reducer", f"of {name}",
+            lambda steps, name=name: steps.step(*timed("s2reducer")).comm_s / steps.step(*timed(name)).comm_s,  # type: ignore[misc]
+            remainder, False,
+        )  # fmt: skip
     for name in ("sparcml", "allgather"):
         claim_id = f"s2reducer.fig3.d.resnet50.{name}"
         yield Prediction(claim_id, "gain of S2 Reducer", f"over {name}", over(timed(name), timed("s2reducer")))
-
-
-def _left(name: str) -> Callable[[Steps], float]:
-    return lambda steps: steps.step(*timed("s2reducer")).comm_s / steps.step(*timed(name)).comm_s

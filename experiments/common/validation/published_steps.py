@@ -5,7 +5,7 @@ the spot (Simulations), or read from rows (`evaluation.row_steps`). A published 
 here or in the modules of the papers: it is read from the ledger.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,6 +26,14 @@ def number(claim_id: str) -> float:
     if not isinstance(value, (int, float)):
         raise ValueError(f"claim {claim_id} states no single number")
     return float(value)
+
+
+def stated(claim_id: str) -> tuple[float, float]:
+    """Return the range that a claim states; ValueError for one without a number."""
+    bounds = claims_by_id()[claim_id].bounds
+    if bounds is None:
+        raise ValueError(f"claim {claim_id} states no number")
+    return bounds
 
 
 def factor(claim_id: str) -> float:
@@ -64,6 +72,10 @@ class PaperSetting:
     changed: tuple[tuple[str, int], ...] = ()
 
 
+Timed = tuple[PaperMethod, PaperSetting]
+"""A method in one of the settings in which its paper timed it."""
+
+
 @dataclass(frozen=True)
 class PaperStep:
     """The parts of a step that papers quote, in seconds; `extrapolated` if a cost lay beyond what is known of it."""
@@ -87,6 +99,10 @@ class Steps(Protocol):
 
     def alone_s(self, at: PaperSetting) -> float:
         """Return the time of a step of one device alone."""
+
+
+Value = Callable[[Steps], float]
+"""How a number follows from steps."""
 
 
 @dataclass
@@ -136,10 +152,10 @@ class Prediction:
     claim: str
     panel: str
     label: str
-    value: Callable[[Steps], float]
+    value: Value
     stated: Callable[[str], float] = factor
     whole_step: bool = True
-    settings: tuple[tuple[PaperMethod, PaperSetting], ...] = ()
+    settings: tuple[Timed, ...] = ()
 
     def pair(self, steps: Steps) -> Pair:
         """Return the predicted and the published value."""
@@ -169,20 +185,22 @@ class _Watched:
         return self.steps.alone_s(at)
 
 
-def over(
-    slower: tuple[PaperMethod, PaperSetting], faster: tuple[PaperMethod, PaperSetting]
-) -> Callable[[Steps], float]:
+def over(slower: Timed, faster: Timed) -> Value:
     """Return how many times as long one iteration takes as the other."""
     return lambda steps: steps.step(*slower).iteration_s / steps.step(*faster).iteration_s
 
 
-def exposed_over(
-    slower: tuple[PaperMethod, PaperSetting], faster: tuple[PaperMethod, PaperSetting]
-) -> Callable[[Steps], float]:
+def exposed_over(slower: Timed, faster: Timed) -> Value:
     """Return how many times as much communication of one is not hidden as of the other."""
     return lambda steps: steps.step(*slower).exposed_comm_s / steps.step(*faster).exposed_comm_s
 
 
-def mean(values: list[Callable[[Steps], float]]) -> Callable[[Steps], float]:
+def mean(values: list[Value]) -> Value:
     """Return the arithmetic mean, as the papers take it."""
     return lambda steps: sum(value(steps) for value in values) / len(values)
+
+
+def largest(values: Iterable[Value]) -> Value:
+    """Return the largest of several."""
+    listed = list(values)
+    return lambda steps: max(value(steps) for value in listed)

@@ -5,8 +5,6 @@ from records of the same compressor at other ratios. Where the law has no answer
 a factor of two away, what the nearest record says is scored apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import log

@@ -17,6 +17,7 @@ from ssfx.core.files import loads, read, write_json
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
+from ssfx.lab.results.comparisons import metric
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.plan import Plan
@@ -95,10 +96,8 @@ class Comparison:
 
         The last is the actual time, times the median of simulated over actual of the steps.
         """
-        metrics = self.row.metrics
-        actual_s = metrics["iteration_s"]
-        assert actual_s is not None
-        low_s, high_s = metrics.get("iteration_p10_s"), metrics.get("iteration_p90_s")
+        actual_s = metric(self.row, "iteration_s")
+        low_s, high_s = (self.row.metrics.get(f"iteration_{end}_s") for end in ("p10", "p90"))
         spread = (high_s - low_s) / actual_s if low_s is not None and high_s is not None else None
         simulated = self.at_known_density if by == "density" else self.simulated
         predicted_s = simulated.iteration_s
@@ -203,14 +202,11 @@ def compute_times(row: Row, profile: Profile) -> list[ComputeTime]:
         raise RunError(
             f"run {row.run_id} has no passes without exchange before its steps; run it with time_compute_only=true"
         )
-    profiled_s = profile.forward_s + profile.backward_s
+    both_s = profile.forward_s + profile.backward_s
+    passes = zip(row.samples["control_forward_s"], row.samples["control_backward_s"], strict=True)
     return [
-        ComputeTime(
-            forward_s / profile.forward_s, backward_s / profile.backward_s, (forward_s + backward_s) / profiled_s
-        )
-        for forward_s, backward_s in zip(
-            row.samples["control_forward_s"], row.samples["control_backward_s"], strict=True
-        )
+        ComputeTime(forward_s / profile.forward_s, backward_s / profile.backward_s, (forward_s + backward_s) / both_s)
+        for forward_s, backward_s in passes
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -80,6 +80,11 @@ class Scores:
         return tuple(one for one in self.inversions if one.matters)
 
 
+def percent(share: float | None, form: str = ".1f") -> str:
+    """Return a share in percent, "-" for none."""
+    return "-" if share is None else f"{100 * share:{form}} %"
+
+
 def score(pairs: Sequence[Pair]) -> Scores:
     """Return the scores of at least one pair."""
     errors = [abs(pair.error) for pair in pairs]
@@ -115,8 +120,7 @@ def kendall_tau(panel: Sequence[Pair]) -> float | None:
 def inversions(panel: Iterable[Pair]) -> list[Inversion]:
     """Return the pairs of a panel that are predicted in the wrong order."""
     found = []
-    for one, two in combinations(panel, 2):
-        fast, slow = (one, two) if one.actual <= two.actual else (two, one)
+    for fast, slow in _ordered(panel):
         if fast.actual < slow.actual and fast.predicted > slow.predicted:
             gap, predicted_gap = slow.actual / fast.actual - 1, slow.predicted / fast.predicted - 1
             found.append(Inversion(fast.panel, fast.label, slow.label, gap, predicted_gap))
@@ -125,9 +129,11 @@ def inversions(panel: Iterable[Pair]) -> list[Inversion]:
 
 def orderings(panel: Iterable[Pair]) -> list[bool]:
     """Return for every two of a panel whose actual gap matters whether they are predicted in the right order."""
-    found = []
+    telling = ((fast, slow) for fast, slow in _ordered(panel) if slow.actual / fast.actual - 1 > TELLING_GAP)
+    return [fast.predicted < slow.predicted for fast, slow in telling]
+
+
+def _ordered(panel: Iterable[Pair]) -> Iterator[tuple[Pair, Pair]]:
+    """Yield every two of a panel, the faster one first."""
     for one, two in combinations(panel, 2):
-        fast, slow = (one, two) if one.actual <= two.actual else (two, one)
-        if slow.actual / fast.actual - 1 > TELLING_GAP:
-            found.append(fast.predicted < slow.predicted)
-    return found
+        yield (one, two) if one.actual <= two.actual else (two, one)

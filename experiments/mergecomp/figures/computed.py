@@ -1,27 +1,24 @@
 """What of MergeComp is computed, without a simulated run: algorithms, examples, Table 1, section 4, the server."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 from math import comb, log2
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
-from experiments.common.evaluation.configured import cluster, experiment, settings
-from experiments.common.evaluation.judging import PROOF, absent, held, number, says
+from experiments.common.evaluation.configured import cluster, conf, settings
+from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.low_rank import EACH, step
 from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
 from experiments.common.evaluation.step_plots import PAPER
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Picture, Table, plt
 from experiments.common.figures.tables import Tabular
 from experiments.common.figures.timelines import Timelines
 from experiments.common.validation.published_mergecomp import Setup, timed
-from experiments.common.validation.published_steps import Simulations
+from experiments.common.validation.published_steps import Simulations, number
 from ssfx.compressors import build
 from ssfx.compressors.memories import memories
 from ssfx.core.errors import SsfxError
@@ -31,10 +28,6 @@ from ssfx.planning.plan import Plan
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, search_last_cut
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- Algorithms 1 and 2 ----------------------------------------------------------------------------------------------
 
@@ -115,10 +108,10 @@ ALG2 = Figure(
 
 # ---- Figs. 1, 3 and 6 ------------------------------------------------------------------------------------------------
 
-OVERLAP = Timelines(lambda: {"without WFBP": step(EACH, overlap=False), "with WFBP": step(EACH)})
 FIG1 = Figure(
-    "mergecomp.fig1", "Fig. 1: distributed training without and with WFBP", OVERLAP, Judged(), said=OVERLAP.finding
-)
+    "mergecomp.fig1", "Fig. 1: distributed training without and with WFBP",
+    Timelines(lambda: {"without WFBP": step(EACH, overlap=False), "with WFBP": step(EACH)}), Judged(),
+)  # fmt: skip
 
 NETWORKS = {"ResNet50": "resnet50", "ResNet101": "resnet101"}
 
@@ -135,10 +128,8 @@ def times(rows: list[Row]) -> dict[str, list[tuple[int, float]]]:
     return {name: sorted(points) for name, points in sorted(found.items())}
 
 
-def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig3(figure: Figure, rows: list[Row]) -> Picture:
     """Return CPU times by size with the paper's lower bound, and the sizes of tensors."""
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, object]] = []
     canvas, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.6), layout="constrained")
     for name, points in times(rows).items():
@@ -148,9 +139,7 @@ def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
     ends = [number("mergecomp.fig3.lo"), number("mergecomp.fig3.hi")]
     left.plot(ends, [bound, bound], **PAPER, label="paper: most take more (V100)")
     left.set_xscale("log", base=2)
-    left.set_yscale("log")
-    left.set_xlabel("elements")
-    left.set_ylabel("encode (ms)")
+    left.set(yscale="log", xlabel="elements", ylabel="encode (ms)")
     left.set_title("one CPU thread", loc="left", fontweight="bold")
     for (name, model), colour in zip(NETWORKS.items(), ("#0072b2", "#d55e00"), strict=True):
         sizes = sorted(spec.numel for spec in model_work(model).tensors)
@@ -158,8 +147,7 @@ def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
         right.step(sizes, shares, where="post", color=colour, label=f"{name}, {len(sizes)} tensors")
         table.append({"panel": "sizes", "method": name, "tensors": len(sizes)})
     right.set_xscale("log", base=2)
-    right.set_xlabel("elements in a tensor")
-    right.set_ylabel("tensors with fewer (%)")
+    right.set(xlabel="elements in a tensor", ylabel="tensors with fewer (%)")
     right.set_title("(c) tensor sizes", loc="left", fontweight="bold")
     for axis in (left, right):
         axis.grid()
@@ -176,17 +164,13 @@ def _fig3_verdicts(rows: list[Row]) -> list[Verdict]:
     shown = f"{min(largest):.2g} to {max(largest):.2g} ms for the largest tensors" if largest else ""
     return [
         absent("mergecomp.fig3.enc", cpu, "not comparable" if shown else "not attempted", shown),
-        absent("mergecomp.fig3.dec", "decoding alone is not measured here"),
-        absent("mergecomp.fig3.flat", "flat on GPUs, where launching kernels takes longest; a CPU has no such cost"),
-        absent("mergecomp.fig3.lo", "a setting of the measurement; ours start at 250 elements"),
-        absent("mergecomp.fig3.hi", "a setting of the measurement; ours end at 25 million elements"),
         held("mergecomp.fig3.t50", len(model_work("resnet50").tensors), tolerance=0.0),
         held("mergecomp.fig3.t101", len(model_work("resnet101").tensors), tolerance=0.0),
     ]
 
 
 FIG3 = Figure(
-    "mergecomp.fig3", "Time to compress one tensor, and sizes of tensors", drawn(_fig3), Judged(_fig3_verdicts),
+    "mergecomp.fig3", "Time to compress one tensor, and sizes of tensors", _fig3, Judged(_fig3_verdicts),
     needs={"experiment": "compressors", "dataset": "laplace"}, command="python benchmarks/compressors.py",
 )  # fmt: skip
 
@@ -286,8 +270,6 @@ def _theory(rows: list[Row]) -> list[Verdict]:
             "mergecomp.lemma2", alike and rising == sorted(rising),
             f"one cost for each number of groups, rising, in all {len(found)} groupings",
         ),
-        absent("mergecomp.theorem1", PROOF),
-        absent("mergecomp.theorem2", PROOF),
         says(
             "mergecomp.theorem3", smaller, f"holds for {tensors} tensors and Y = 3, 4",
             "with Y = 2 both sides are log N: at most, not below",
@@ -316,7 +298,7 @@ def _setup(rows: list[Row]) -> list[Verdict]:
     """Return a verdict on every setting, and on the definition of the scaling factor."""
     here = {
         "mergecomp.setup.pcie_lanes": cluster("mergecomp_pcie").intra.gbps / PCIE_3_GBPS_PER_LANE,
-        "mergecomp.setup.sparsity": 100 * (1 - experiment("mergecomp_groups")["density"]),
+        "mergecomp.setup.sparsity": 100 * (1 - conf("experiment", "mergecomp_groups")["density"]),
         "mergecomp.setup.qsgd_bits": qsgd_bits(),
     }
     definition = says(

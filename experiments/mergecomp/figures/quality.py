@@ -4,13 +4,14 @@ from statistics import fmean
 
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.artifacts import Judged, long_figure
-from experiments.common.evaluation.gaps import COST, Gap, Task, Wanted, judged_gaps, judged_order, no_row
-from experiments.common.evaluation.judging import absent, number
+from experiments.common.evaluation.gaps import COST, NO_ROW, SCALE, Compared, Task, judged_gaps, judged_order
+from experiments.common.evaluation.judging import absent
 from experiments.common.evaluation.mergecomp_panels import WAYS, quality_task
-from experiments.common.evaluation.quality_curves import NO_ROW, SCALE, origin
+from experiments.common.evaluation.quality_panels import origin
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import Table
 from experiments.common.figures.tables import Tabular
+from experiments.common.validation.published_steps import number
 from ssfx.core.rows import Row
 
 TABLE = "mergecomp.table4"
@@ -51,7 +52,7 @@ def _lines(figure: Figure, rows: list[Row]) -> Table:
 def _verdicts(rows: list[Row]) -> list[Verdict]:
     """Return sign and rank of gaps to FP32, and whether merging keeps the accuracy; levels are of other networks."""
     found: list[Verdict] = []
-    pairs: list[tuple[str, Gap, Wanted]] = []
+    pairs: list[Compared] = []
     missing, words = [], ""
     for key, (paper, compressor) in CELLS.items():
         one = quality_task(rows, compressor)
@@ -59,18 +60,16 @@ def _verdicts(rows: list[Row]) -> list[Verdict]:
             mean = f"{fmean(own):.1f} percent"
             found.append(absent(f"{TABLE}.{key}.fp32", f"another network and data: {SCALE}", "not comparable", mean))
         claims = {way: f"{TABLE}.{key}.{way}" for way in WAYS if way != "fp32"}
-        given = judged_gaps([one] if one else [], claims, _printed(key), "fp32", paper)
-        judged = {verdict.claim for verdict in given}
-        found += [*given, *(no_row(claim, [f"{way} {compressor}"]) for way, claim in claims.items()
-                            if claim not in judged)]  # fmt: skip
+        found += judged_gaps(
+            [one] if one else [], claims, _printed(key), "fp32", paper,
+            lambda way, compressor=compressor: f"{way} {compressor}",  # type: ignore[misc]
+        )  # fmt: skip
         if one and one.knows("mergecomp", "layerwise"):
             pairs.append((f"{compressor}: merged over layer-wise", one.gap("mergecomp", "layerwise"), "equal"))
             words = one.words
         else:
             missing.append(f"merged {compressor}")
-    preserve = f"{TABLE}.preserve"
-    found.append(judged_order(preserve, pairs, words, missing) if pairs else no_row(preserve, missing))
-    return found
+    return [*found, judged_order(f"{TABLE}.preserve", pairs, words, missing)]
 
 
 def top1(one: Task | None, way: str) -> list[float]:

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from experiments.common.claims.verdicts import Outcome, Verdict
-from experiments.common.evaluation.artifacts import Claims, Judged, Panels
+from experiments.common.evaluation.artifacts import Claims, Judged
 from experiments.common.evaluation.gaps import LONG
 from experiments.common.evaluation.judging import absent, held
 from experiments.common.evaluation.mergecomp_panels import (
@@ -17,12 +17,18 @@ from experiments.common.evaluation.mergecomp_panels import (
     merged_panels,
     ratios_of,
 )
-from experiments.common.evaluation.row_steps import NoRow, by_calibration, judge_predictions
+from experiments.common.evaluation.row_steps import (
+    in_all,
+    judge_predictions,
+    simulated_rows,
+    values_by_calibration,
+)
+from experiments.common.evaluation.step_plots import Panels
 from experiments.common.figures.auto import SAME_COMPRESSOR
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.tables import Tabular
-from experiments.common.validation.published_mergecomp import Setup, ratios, scaling_factors, timed
-from experiments.common.validation.published_steps import PaperStep, Prediction, Steps, number
+from experiments.common.validation.published_mergecomp import Setup, ratios, scaling_factor, scaling_factors, timed
+from experiments.common.validation.published_steps import PaperStep, Prediction, Steps, largest, number
 from ssfx.core.rows import Row
 
 SMALL, LARGE = ("ResNet50", "CIFAR10"), ("ResNet101", "ImageNet")
@@ -41,14 +47,13 @@ def _relative(steps: Steps, compressor: str, gpus: int) -> float:
 
 def _lost(rows: list[Row]) -> list[Verdict]:
     """Return verdicts on the loss against FP32."""
-    found = []
-    for calibration, steps in by_calibration(rows).items():
-        try:
-            lost = [1 - _relative(steps, name, gpus) for name in SLOWEST for gpus in GPUS]
-        except NoRow:
-            continue
-        found.append(held("mergecomp.fig2.drop30", (min(lost), max(lost)), source="simulated", calibration=calibration))
-    return found
+    lost = values_by_calibration(
+        rows, lambda steps: [1 - _relative(steps, name, gpus) for name in SLOWEST for gpus in GPUS]
+    )
+    return [
+        held("mergecomp.fig2.drop30", (min(one), max(one)), source="simulated", calibration=calibration)
+        for calibration, one in lost.items()
+    ]
 
 
 def _most_worse(steps: Steps) -> tuple[bool, str]:
@@ -69,14 +74,14 @@ VISIBLE = 0.1
 """A smaller relative difference counts as none."""
 
 
-def _largest_gain(steps: Steps) -> float:
+def _merged(steps: Steps, compressor: str) -> float:
+    """Return the scaling factor of MergeComp over the layer-wise one, on 8 GPUs over PCIe."""
     at = Setup(*SMALL, 8, "PCIe")
-    return max(factor(steps, "Y=2", name, at) / factor(steps, "layerwise", name, at) for name in LABELS)
+    return factor(steps, "Y=2", compressor, at) / factor(steps, "layerwise", compressor, at)
 
 
 def _topk(steps: Steps) -> tuple[bool, str]:
-    at = Setup(*SMALL, 8, "PCIe")
-    ratio = factor(steps, "Y=2", "topk", at) / factor(steps, "layerwise", "topk", at)
+    ratio = _merged(steps, "topk")
     return abs(ratio - 1) < VISIBLE, f"{ratio:.2f}x of layer-wise Top-k"
 
 
@@ -86,16 +91,13 @@ def _layerwise_fp16(steps: Steps) -> tuple[bool, str]:
     return ratio < 1, f"{ratio:.2f}x of FP32"
 
 
-def _best_factor(steps: Steps) -> float:
-    return max(factor(steps, "Y=2", "fp16", Setup(*LARGE, gpus, "NVLink")) for gpus in GPUS)
-
-
 FIG4 = Figure(
     "mergecomp.fig4", "Scaling factors of MergeComp, ResNet50 on CIFAR10",
     Panels(lambda rows: merged_panels("mergecomp.fig4", SMALL, rows)),
     Judged(
         predictions=lambda: [*ratios(), *scaling_factors(),
-                             Prediction("mergecomp.headline.max", "", "largest gain", _largest_gain)],
+                             Prediction("mergecomp.headline.max", "", "largest gain",
+                                        lambda steps: max(_merged(steps, name) for name in LABELS))],
         orders={"mergecomp.fig4.topk": _topk, "mergecomp.fig4.nv.fp16_layer": _layerwise_fp16},
     ),
     needs=CLUSTERS,
@@ -104,7 +106,9 @@ FIG5 = Figure(
     "mergecomp.fig5", "Scaling factors of MergeComp, ResNet101 on ImageNet",
     Panels(lambda rows: merged_panels("mergecomp.fig5", LARGE, rows)),
     Judged(predictions=lambda: [*ratios(), *scaling_factors(),
-                                Prediction("mergecomp.headline.sf", "", "best scaling factor", _best_factor, number)]),
+                                Prediction("mergecomp.headline.sf", "", "best scaling factor", largest(
+                                    scaling_factor(timed("Y=2", "fp16", Setup(*LARGE, gpus, "NVLink")))
+                                    for gpus in GPUS), number)]),
     needs=CLUSTERS,
 )  # fmt: skip
 
@@ -112,14 +116,10 @@ FIG5 = Figure(
 # ---- Figs. 7 and 8: time to converge, as curves by iteration are taken to coincide -----------------------------------
 
 
-def _timed(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row.case.calibration and not row.case.virtual]
-
-
 def _converging(name: str, title: str, compressor: str) -> Figure:
     """Return a figure of how many times as long an iteration takes without MergeComp."""
     return Figure(
-        name, title, Panels(lambda rows: convergence_panels(name, _timed(rows), compressor), _timed),
+        name, title, Panels(lambda rows: convergence_panels(name, simulated_rows(rows), compressor), simulated_rows),
         Judged(lambda rows: judge_convergence(name, rows, compressor)),
         needs={"experiment": ("mergecomp_clusters", LONG).__contains__},
         command="ssfx run experiment=mergecomp_clusters", notes=(SAME_COMPRESSOR,),
@@ -153,13 +153,11 @@ def _cells(steps: Steps) -> dict[tuple[str, int, int], float]:
     return cells
 
 
-def _grows(steps: Steps) -> tuple[bool, str]:
+def _rising(steps: Steps) -> list[bool]:
     cells = _cells(steps)
-    lines = sorted({key[:2] for key in cells})
-    series = [[cells[*line, gpus] for gpus in (2, 4, 8)] for line in lines]
+    series = [[cells[*line, gpus] for gpus in (2, 4, 8)] for line in sorted({key[:2] for key in cells})]
     # A method without any effect stays, too: from the fewest to the most GPUs it must grow.
-    rising = [all(a <= b + DIGIT for a, b in pairwise(one)) and one[-1] > one[0] + DIGIT for one in series]
-    return all(rising), f"never falls, and grows from 2 to 8 GPUs, in {sum(rising)} of {len(rising)} lines"
+    return [all(a <= b + DIGIT for a, b in pairwise(one)) and one[-1] > one[0] + DIGIT for one in series]
 
 
 def _y3(steps: Steps) -> tuple[Outcome | bool, str]:
@@ -171,18 +169,19 @@ def _y3(steps: Steps) -> tuple[Outcome | bool, str]:
 
 TABLE2 = Figure(
     "mergecomp.table2", "Speed over that of one group, ResNet101", BY_GROUPS,
-    Judged(predictions=ratios, orders={"mergecomp.table2.grows": _grows, "mergecomp.table2.y3": _y3}),
+    Judged(predictions=ratios, orders={
+        "mergecomp.table2.grows": in_all("never falls, and grows from 2 to 8 GPUs, in {} of {} lines", _rising),
+        "mergecomp.table2.y3": _y3,
+    }),
     needs=simulated("mergecomp_groups"),
 )  # fmt: skip
 
 
-def _largest(steps: Steps) -> float:
-    return max(one.value(steps) for one in ratios_of("mergecomp.table3"))
-
-
 TABLE3 = Figure(
     "mergecomp.table3", "Gain over an even split, ResNet101", BY_GROUPS,
-    Judged(predictions=lambda: [*ratios(), Prediction("mergecomp.table3.max", "", "largest gain", _largest)]),
+    Judged(predictions=lambda: [*ratios(), Prediction(
+        "mergecomp.table3.max", "", "largest gain", largest(one.value for one in ratios_of("mergecomp.table3"))
+    )]),
     needs=simulated("mergecomp_groups"),
 )  # fmt: skip
 

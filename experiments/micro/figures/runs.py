@@ -1,30 +1,33 @@
 """MiCRO's error, density, threshold and accuracy in long runs: Figs. 2, 4, 5, 7 and 8."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING
 
 from experiments.common.claims.verdicts import Outcome, Source, Verdict
-from experiments.common.evaluation.artifacts import Curves, Judged, Quality, long_figure
-from experiments.common.evaluation.configured import experiment, workload
-from experiments.common.evaluation.gaps import COST, LONG, Gap, Task, Wanted, judged_order, no_row, tasks, usual
-from experiments.common.evaluation.judging import absent, held, number, says
+from experiments.common.evaluation.artifacts import Judged, long_figure
+from experiments.common.evaluation.configured import conf
+from experiments.common.evaluation.gaps import (
+    COST,
+    LONG,
+    SCALE,
+    Compared,
+    Task,
+    judged_order,
+    no_row,
+    tasks,
+    usual,
+)
+from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.micro_steps import MODELS, iteration_s, timed
-from experiments.common.evaluation.quality_curves import SCALE, curve, origin
-from experiments.common.evaluation.quality_panels import Panel
-from experiments.common.evaluation.row_steps import NoRow, by_calibration
+from experiments.common.evaluation.quality_panels import Curves, Panel, Quality, curve, origin, points
+from experiments.common.evaluation.row_steps import values_by_calibration
 from experiments.common.figures.auto import AUTO, COLOUR
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, Table, caption_text
-from experiments.common.validation.published_steps import Steps
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, Picture, caption_text, plt
+from experiments.common.validation.published_steps import Steps, number
 from ssfx.core.lazy import numpy as np
 from ssfx.core.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 METHODS = {"topk": "Top-k", "cltk": "CLT-k", "hard_threshold": "hard threshold", "micro": "MiCRO"}
 COLOURS = {"Top-k": "#b8860b", "CLT-k": "#3f7f4f", "hard threshold": "#d55e00", "MiCRO": "#5b2a86"}
@@ -62,7 +65,7 @@ def late(rows: Sequence[Row]) -> float | None:
     """Return the density that all ranks sent over the one that was set, mean of the second half; None if unknown."""
     ratios = []
     for row in rows:
-        found = [value for value in curve(row).get("union_density", []) if value is not None]
+        found = recorded(row, "union_density")
         if found and row.case.density:
             ratios.append(fmean(found[len(found) // 2 :]) / row.case.density)
     return fmean(ratios) if ratios else None
@@ -70,17 +73,10 @@ def late(rows: Sequence[Row]) -> float | None:
 
 def scaled(row: Row) -> tuple[list[float], list[float], list[float]]:
     """Return steps, thresholds, and errors times the ratio of their sums; empty without both."""
-    own = curve(row)
-    points = [
-        (step, threshold, error)
-        for step, threshold, error in zip(
-            own.get("step", []), own.get("threshold", []), own.get("error_norm", []), strict=False
-        )
-        if step is not None and threshold is not None and error is not None
-    ]
-    if not points:
+    found = points(row, "step", "threshold", "error_norm")
+    if not found:
         return [], [], []
-    steps, thresholds, errors = (list(column) for column in zip(*points, strict=True))
+    steps, thresholds, errors = (list(column) for column in zip(*found, strict=True))
     ratio = sum(thresholds) / sum(errors) if sum(errors) else 0.0
     return steps, thresholds, [ratio * error for error in errors]
 
@@ -97,11 +93,11 @@ def follows(row: Row) -> float:
 def steps_to_common(methods: Mapping[str, Sequence[Row]]) -> dict[str, list[float]]:
     """Return, by method and run, the steps until the highest accuracy that every one of the runs reached."""
     best = {name: [_best_so_far(row) for row in own] for name, own in methods.items()}
-    tops = [points[-1][1] for own in best.values() for points in own if points]
-    if not tops or not all(points for own in best.values() for points in own):
+    runs = [run for own in best.values() for run in own]
+    if not runs or not all(runs):
         return {}
-    level = min(tops)
-    return {name: [next(step for step, top in points if top >= level) for points in own] for name, own in best.items()}
+    level = min(run[-1][1] for run in runs)
+    return {name: [next(step for step, top in run if top >= level) for run in own] for name, own in best.items()}
 
 
 def judged_times(claim: str, pairs: Sequence[tuple[Sequence[float], Sequence[float]]], calibration: str) -> Verdict:
@@ -120,10 +116,8 @@ def judged_times(claim: str, pairs: Sequence[tuple[Sequence[float], Sequence[flo
 
 def _best_so_far(row: Row) -> list[tuple[float, float]]:
     found: list[tuple[float, float]] = []
-    own = curve(row)
-    for step, value in zip(own.get("step", ()), own.get("top1", ()), strict=False):
-        if step is not None and value is not None:
-            found.append((step, max(value, found[-1][1] if found else value)))
+    for step, value in points(row, "step", "top1"):
+        found.append((step, max(value, found[-1][1] if found else value)))
     return found
 
 
@@ -133,7 +127,7 @@ WITH_TIMES = {"experiment": (LONG, "micro_clusters").__contains__}
 
 def recorded(row: Row, column: str) -> list[float]:
     """Return the values of a column of a row's curve."""
-    return [value for value in curve(row).get(column, []) if value is not None]
+    return [value for (value,) in points(row, column)]
 
 
 def _tasks(rows: list[Row], label: Callable[[Row], str]) -> list[Task]:
@@ -205,7 +199,7 @@ def _fig4(rows: list[Row]) -> list[Panel]:
 
 def _fig4_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return whether all end alike and whether Top-k leads CLT-k, and who is there first by simulated steps."""
-    sweep = experiment("micro_clusters")["experiment"]["sweep"]
+    sweep = conf("experiment", "micro_clusters")["experiment"]["sweep"]
     found = [
         held("micro.fig4.settings", 2 * len(sweep["workload"]) * len(sweep["density"]), tolerance=0.0,
              reason="as many settings with both data sets; a simulated step does not depend on the data set"),
@@ -214,19 +208,15 @@ def _fig4_verdicts(rows: list[Row]) -> list[Verdict]:
     if missing := [name for name in COLOURS if name not in own]:
         return [*found, *(no_row(one, missing) for one in ("micro.fig4.accuracy", "micro.fig4.topk_cltk", *ORDERS))]
     (task,) = _tasks(rows, shown)[:1]
-    pairs: list[tuple[str, Gap, Wanted]] = [
+    pairs: list[Compared] = [
         (f"{name} over MiCRO", task.gap(name, "MiCRO"), "equal") for name in COLOURS if name != "MiCRO"
     ]
     found.append(judged_order("micro.fig4.accuracy", pairs, task.words))
-    lead = task.gap("Top-k", "CLT-k")
-    pair: tuple[str, Gap, Wanted] = ("Top-k over CLT-k at equal steps", lead, "not below")
-    found.append(judged_order("micro.fig4.topk_cltk", [pair], task.words))
+    lead: Compared = ("Top-k over CLT-k at equal steps", task.gap("Top-k", "CLT-k"), "not below")
+    found.append(judged_order("micro.fig4.topk_cltk", [lead], task.words))
     counts = steps_to_common(own)
-    for calibration, steps in by_calibration(rows).items():
-        try:
-            times = [_times(steps, model, counts) for model in MODELS]
-        except NoRow:
-            continue
+    every = values_by_calibration(rows, lambda steps: [_times(steps, model, counts) for model in MODELS])
+    for calibration, times in every.items():
         for claim, order in ORDERS.items():
             found.append(judged_times(claim, [(t[a], t[b]) for t in times for a, b in order], calibration))
     return found
@@ -255,7 +245,7 @@ TRAINING_IMAGES, PAPER_WORKERS = 50_000, 16
 
 def _fig5_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return densities over the one that was set, in the second half of training."""
-    batch, epochs = workload("resnet18_cifar10")["batch_size"], int(number("micro.setup.decay_epoch"))
+    batch, epochs = conf("workload", "resnet18_cifar10")["batch_size"], int(number("micro.setup.decay_epoch"))
     images = TRAINING_IMAGES // PAPER_WORKERS
     first, last = epochs * (images // batch), epochs * -(-images // batch)
     found = [
@@ -314,11 +304,6 @@ def workers(row: Row) -> str:
     return WORKERS.get(row.case.world_size, "") if method(row) == "MiCRO" else ""
 
 
-def _fig7(rows: list[Row]) -> list[Panel]:
-    """Return accuracy over steps, and at the end over that of the fewest workers."""
-    return [Panel(one.model, one, SHADES, "2 workers") for one in _tasks(rows, workers)[:1]]
-
-
 def _fig7_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return whether all numbers of workers end alike, and whether more of them are there sooner by simulated steps."""
     every = _tasks(rows, workers)
@@ -327,18 +312,18 @@ def _fig7_verdicts(rows: list[Row]) -> list[Verdict]:
     if task is None or missing:
         return [no_row(claim, missing) for claim in ("micro.fig7.accuracy", "micro.fig7.speed")]
     first = next(iter(SHADES))
-    pairs: list[tuple[str, Gap, Wanted]] = [
+    pairs: list[Compared] = [
         (f"{name} over {first}", task.gap(name, first), "equal") for name in SHADES if name != first
     ]
     found = [judged_order("micro.fig7.accuracy", pairs, task.words)]
     counts = steps_to_common(task.methods)
-    for calibration, steps in by_calibration(rows).items():
-        try:
-            step_s = {
-                name: steps.step(*timed("micro", TIMED, DENSITY, count)).iteration_s for count, name in WORKERS.items()
-            }
-        except NoRow:
-            continue
+    step_times = values_by_calibration(
+        rows,
+        lambda steps: {
+            name: steps.step(*timed("micro", TIMED, DENSITY, count)).iteration_s for count, name in WORKERS.items()
+        },
+    )
+    for calibration, step_s in step_times.items():
         times = {name: [count * step_s[name] for count in counts[name]] for name in SHADES}
         ordered = [(times[more], times[fewer]) for fewer, more in pairwise(SHADES)]
         found.append(judged_times("micro.fig7.speed", ordered, calibration))
@@ -346,7 +331,9 @@ def _fig7_verdicts(rows: list[Row]) -> list[Verdict]:
 
 
 FIG7 = long_figure(
-    "micro.fig7", "Accuracy of MiCRO by number of workers", Quality(_fig7), Judged(_fig7_verdicts, cost=COST),
+    "micro.fig7", "Accuracy of MiCRO by number of workers",
+    Quality(lambda rows: [Panel(one.model, one, SHADES, "2 workers") for one in _tasks(rows, workers)[:1]]),
+    Judged(_fig7_verdicts, cost=COST),
     needs=WITH_TIMES,
 )  # fmt: skip
 
@@ -359,12 +346,11 @@ def thresholds(rows: list[Row]) -> list[Row]:
     return [row for row in runs(rows).get("MiCRO", ()) if scaled(row)[0]]
 
 
-def _fig8(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig8(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return the threshold over steps beside the error, rescaled by the ratio of their sums as in the paper."""
+    rows = thresholds(rows)
     if not rows:
         return None
-    import matplotlib.pyplot as plt
-
     table = []
     canvas, axis = plt.subplots(figsize=(1.4 * COLUMN_IN, 2.5), layout="constrained")
     for seed, row in enumerate(rows):
@@ -375,13 +361,12 @@ def _fig8(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
             {"seed": row.case.seed, "step": step, "threshold": a, "scaled_error": b}
             for step, a, b in zip(steps, threshold, error, strict=True)
         ]
-    axis.set_xlabel("step")
-    axis.set_ylabel("threshold")
+    axis.set(xlabel="step", ylabel="threshold")
     axis.set_title(rows[0].case.model, loc="left", fontweight="bold")
     axis.legend()
     axis.grid()
     say_origin(canvas, caption_text([origin(rows, "a line for each of")], canvas.get_figwidth()))
-    return canvas, table
+    return canvas, table, rows
 
 
 def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:
@@ -398,6 +383,4 @@ def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:
     ]
 
 
-FIG8 = long_figure(
-    "micro.fig8", "Threshold and scaled error of MiCRO", drawn(_fig8, thresholds), Judged(_fig8_verdicts, cost=COST)
-)
+FIG8 = long_figure("micro.fig8", "Threshold and scaled error of MiCRO", _fig8, Judged(_fig8_verdicts, cost=COST))

@@ -1,16 +1,16 @@
 """Where an iteration goes with MiCRO and other sparsifiers, from simulated rows: Figs. 1 and 6."""
 
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.artifacts import Judged, Parts
-from experiments.common.evaluation.judging import absent, held, says, stated
+from experiments.common.evaluation.artifacts import Judged
+from experiments.common.evaluation.configured import bytes_per_element
+from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.micro_steps import DENSITIES, LABELS, MODELS, WORKERS, iteration_s, panels, timed
-from experiments.common.evaluation.operators import bytes_per_element
-from experiments.common.evaluation.row_steps import by_calibration, rows_by_calibration
+from experiments.common.evaluation.row_steps import by_calibration, in_all, rows_by_calibration
 from experiments.common.evaluation.selection_example import DENSITY, build_up_without_common_part, run
-from experiments.common.evaluation.step_plots import PARTS
+from experiments.common.evaluation.step_plots import PARTS, Parts
 from experiments.common.figures.auto import AT_DENSITY
 from experiments.common.figures.figure import Figure, simulated
-from experiments.common.validation.published_steps import Steps
+from experiments.common.validation.published_steps import Steps, stated
 from ssfx.core.rows import Row
 
 MODEL = "resnet18_cifar10"
@@ -91,17 +91,16 @@ def _every(steps: Steps) -> list[dict[str, float]]:
     ]
 
 
-def _slow(steps: Steps) -> tuple[bool, str]:
-    wins = [min(t[n] for n in SORTING) > max(t[n] for n in THRESHOLDS) for t in _every(steps)]
-    return all(wins), f"longer in {sum(wins)} of {len(wins)} settings"
-
-
-def _best(steps: Steps) -> tuple[bool, str]:
-    wins = [min(times, key=times.__getitem__) == "micro" for times in _every(steps)]
-    return all(wins), f"shortest in {sum(wins)} of {len(wins)} settings"
-
-
-FIG6_ORDERS = {"micro.fig6.slow": _slow, "micro.fig6.best": _best}
+FIG6_ORDERS = {
+    "micro.fig6.slow": in_all(
+        "longer in {} of {} settings",
+        lambda steps: (min(t[n] for n in SORTING) > max(t[n] for n in THRESHOLDS) for t in _every(steps)),
+    ),
+    "micro.fig6.best": in_all(
+        "shortest in {} of {} settings",
+        lambda steps: (min(times, key=times.__getitem__) == "micro" for times in _every(steps)),
+    ),
+}
 FIG6 = Figure(
     "micro.fig6", "Parts of an iteration of four sparsifiers", Parts(panels),
     Judged(

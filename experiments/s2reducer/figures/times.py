@@ -1,30 +1,35 @@
 """S2 Reducer's times and quality: Figs. 3 to 8, from simulated rows, long runs and formulas of collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.artifacts import Judged, Panels
+from experiments.common.evaluation.artifacts import Judged, about
 from experiments.common.evaluation.configured import cluster
-from experiments.common.evaluation.gaps import COMMAND, COST, LONG, Gap, Wanted, judged_order, no_row, task_of, tasks
-from experiments.common.evaluation.judging import absent, held
-from experiments.common.evaluation.quality_panels import Panel, draw_quality
-from experiments.common.evaluation.row_steps import judge_predictions, prediction_bars, values_by_calibration
-from experiments.common.evaluation.step_plots import PAPER, Bar, Bars, Line, Lines, draw_panels
-from experiments.common.figures.figure import Figure, drawn, say_origin, simulated
-from experiments.common.figures.style import COLUMN_IN, Table
+from experiments.common.evaluation.gaps import (
+    COMMAND,
+    LONG,
+    Compared,
+    gaps,
+    judged_order,
+    task_of,
+    tasks,
+)
+from experiments.common.evaluation.judging import held
+from experiments.common.evaluation.quality_panels import Panel, Quality
+from experiments.common.evaluation.row_steps import (
+    judge_predictions,
+    prediction_bars,
+    simulated_rows,
+    values_by_calibration,
+)
+from experiments.common.evaluation.step_plots import PAPER, Bar, Bars, Line, Lines, Panels
+from experiments.common.figures.figure import Figure, say_origin, simulated
+from experiments.common.figures.style import COLUMN_IN, Picture, plt
 from experiments.common.validation.published_s2reducer import ratios, timed
-from experiments.common.validation.published_steps import PaperStep, Prediction, Steps, method, number
+from experiments.common.validation.published_steps import PaperStep, Steps, method, number
 from ssfx.core.rows import Row
 from ssfx.perf_model.build_timing_model import system_on
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 LABELS = {"s2reducer": "S2 Reducer", "allgather": "AllGather", "sparcml": "SparCML", "omnireduce": "OmniReduce"}
 COLOURS = {"s2reducer": "#0072b2", "allgather": "#d55e00", "sparcml": "#8e7cc3", "omnireduce": "#787878"}
@@ -32,7 +37,6 @@ LOSSLESS = "AllGather"
 """Of the same blocks: what a sketch estimates, it sums exactly."""
 RATIO = 0.5
 """Lambda of scheme s2reducer, which a case does not write down."""
-GNMT = "GNMT is not simulated: the sizes that the paper prints fit no definition (S2-05)"
 
 
 def bars(rows: Sequence[Row], part: Callable[[PaperStep], float]) -> list[Bar]:
@@ -65,17 +69,6 @@ def communication_panels(rows: Sequence[Row]) -> list[Bars]:
     ]
 
 
-def judge_communication(artifact: str, rows: Sequence[Row], *more: Prediction) -> list[Verdict]:
-    """Return verdicts on a figure's reductions of communication and on `more`; those of GNMT are not attempted."""
-    own = [claim.id for claim in claims_of(artifact)]
-    found = judge_predictions(rows, [*(one for one in ratios() if one.claim in own), *more])
-    return found + [absent(claim, GNMT) for claim in own if "gnmt" in claim or claim == "s2reducer.fig3.f.comm"]
-
-
-def _simulated(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row.case.calibration and not row.case.virtual]
-
-
 def _long(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.case.experiment == LONG]
 
@@ -88,22 +81,10 @@ TASKS = {"vgg": "ResNet-50", "lstm": "LSTM and GNMT-8"}
 PARITY = {"s2reducer.fig3.d.accuracy": ("vgg",), "s2reducer.fig3.parity": ("lstm",),
           "s2reducer.headline.accuracy": ("vgg", "lstm")}  # fmt: skip
 """Claims of equal quality, and our networks that speak to them."""
-WHY = {
-    "s2reducer.headline.speedup": GNMT,
-    "s2reducer.fig3.a.lstm.sparcml": "the sparsity of the LSTM's embedding gradient depends on data that are not here",
-    **dict.fromkeys(
-        (
-            "s2reducer.fig3.b.gnmt8.allgather", "s2reducer.fig3.c.gnmt16.omni", "s2reducer.fig3.f.gnmt8.omni",
-            "s2reducer.fig3.c.epochs_s2", "s2reducer.fig3.c.epochs_others",
-        ),
-        GNMT,
-    ),
-}  # fmt: skip
 
 
 def _fig3(rows: list[Row]) -> list[Bars]:
     """Return iteration times of panel (d), and the speedups that the text prints of it."""
-    rows = _simulated(rows)
     gains = [one for one in ratios() if "gain" in one.panel]
     names = {f"over {name}": colour for name, colour in COLOURS.items()}
     return [
@@ -113,10 +94,9 @@ def _fig3(rows: list[Row]) -> list[Bars]:
 
 
 def _fig3_verdicts(rows: list[Row]) -> list[Verdict]:
-    """Return verdicts on the speedups of panel (d), on equal quality, and why the others were not attempted."""
+    """Return verdicts on the speedups of panel (d), and on equal quality."""
     own = [one for one in ratios() if one.claim.startswith("s2reducer.fig3.") and "gain" in one.panel]
-    found = [*judge_predictions(rows, own), *(absent(claim, why) for claim, why in WHY.items())]
-    return [*found, *(_parity(claim, words, rows) for claim, words in PARITY.items())]
+    return [*judge_predictions(rows, own), *(_parity(claim, words, rows) for claim, words in PARITY.items())]
 
 
 def _parity(claim: str, words: Sequence[str], rows: list[Row]) -> Verdict:
@@ -125,17 +105,16 @@ def _parity(claim: str, words: Sequence[str], rows: list[Row]) -> Verdict:
     known = [task for word in words if (task := task_of(every, word)) and task.knows(SKETCH, LOSSLESS)]
     missing = [f"S2 Reducer and {LOSSLESS} in place of {TASKS[word]}" for word in words
                if not any(word in task.model for task in known)]  # fmt: skip
-    if not known:
-        return no_row(claim, missing)
-    pairs: list[tuple[str, Gap, Wanted]] = [
+    pairs: list[Compared] = [
         (f"{task.model}: S2 Reducer over lossless", task.gap(SKETCH, LOSSLESS), "not below") for task in known
     ]
-    return replace(judged_order(claim, pairs, "; ".join(task.words for task in known), missing), cost=COST)
+    return judged_order(claim, pairs, known, missing)
 
 
 FIG3 = Figure(
-    "s2reducer.fig3", "Speed of training, block-sparse ResNet-50", Panels(_fig3, _simulated), Judged(_fig3_verdicts),
-    needs={"experiment": ("s2_sparse", LONG).__contains__}, command="ssfx run experiment=s2_sparse",
+    "s2reducer.fig3", "Speed of training, block-sparse ResNet-50", Panels(_fig3, simulated_rows),
+    Judged(_fig3_verdicts), needs={"experiment": ("s2_sparse", LONG).__contains__},
+    command="ssfx run experiment=s2_sparse",
     notes=(
         "Accuracy: S2 Reducer against an all-gather of the same blocks, which loses nothing, in long runs: a VGG "
         f"stands for ResNet-50, a small LSTM for the LSTM ({COMMAND}).",
@@ -151,7 +130,7 @@ def _communication(name: str, headline: str = "") -> Figure:
 
     def verdicts(rows: list[Row]) -> list[Verdict]:
         best = [replace(one, claim=headline) for one in ratios() if headline and one.claim == "s2reducer.fig3.d.comm"]
-        return judge_communication(name, rows, *best)
+        return judge_predictions(rows, [*about(name, ratios()), *best])
 
     return Figure(
         name, "Time of sparse communication, block-sparse ResNet-50", Panels(communication_panels), Judged(verdicts),
@@ -182,18 +161,15 @@ def ratio(megabytes: float) -> float:
     return seconds("all_gather", megabytes) / seconds("all_reduce", megabytes)
 
 
-def _collectives(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _collectives(figure: Figure, rows: list[Row]) -> Picture:
     """Return the time of both collectives over message size, and the ratio that the text states as an open mark."""
-    import matplotlib.pyplot as plt
-
     table: list[dict[str, object]] = []
     canvas, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.3), layout="constrained")
     for name, (label, colour) in COLLECTIVES.items():
         points = [1e3 * seconds(name, mb) for mb in SIZES_MB]
         left.plot(SIZES_MB, points, color=colour, marker="o", markersize=2.5, label=label)
         table += [{"collective": label, "megabytes": mb, "ms": ms} for mb, ms in zip(SIZES_MB, points, strict=True)]
-    left.set_yscale("log")
-    left.set_ylabel("time (ms)")
+    left.set(yscale="log", ylabel="time (ms)")
     left.legend()
     right.plot(SIZES_MB, [ratio(mb) for mb in SIZES_MB], color="#333333", marker="o", markersize=2.5)
     at = number("s2reducer.appB1.size")
@@ -229,8 +205,8 @@ def _fig6_verdicts(rows: list[Row]) -> list[Verdict]:
 
 
 # The ledger has no claim of Fig. 5, whose caption is merged with that of Fig. 6.
-FIG5 = Figure("s2reducer.fig5", "All-reduce and all-gather on 16 GPUs", drawn(_collectives), Judged())
-FIG6 = Figure("s2reducer.fig6", "All-reduce and all-gather on 16 GPUs", drawn(_collectives), Judged(_fig6_verdicts))
+FIG5 = Figure("s2reducer.fig5", "All-reduce and all-gather on 16 GPUs", _collectives, Judged())
+FIG6 = Figure("s2reducer.fig6", "All-reduce and all-gather on 16 GPUs", _collectives, Judged(_fig6_verdicts))
 
 
 # ---- Fig. 8: size of the sketch --------------------------------------------------------------------------------------
@@ -243,14 +219,13 @@ SLIGHT = 0.1
 """A reduction of communication below this counts as slight."""
 
 
-def _fig8(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
-    """Write quality over steps and at the end by ratio lambda; without long runs, the time of communication by it."""
+def _fig8(figure: Figure, rows: list[Row]) -> Picture | None:
+    """Return quality over steps and at the end by ratio lambda; without long runs, the time of communication by it."""
     colours = {LOSSLESS: "#5f5f5f", **{f"lambda = {ratio}": colour for ratio, colour in SHADES.items()}}
     found = tasks(_long(rows), sketched)
     panels = [Panel(title, task_of(found, word), colours, LOSSLESS) for word, title in PANELS.items()]
-    return draw_quality(figure.name, figure.title, panels, out) or draw_panels(
-        figure.name, [_by_lambda(rows)], _simulated(rows), out
-    )
+    by_lambda = Panels(lambda rows: [_by_lambda(rows)], simulated_rows)
+    return Quality(lambda _: panels)(figure, rows) or by_lambda(figure, rows)
 
 
 def _by_lambda(rows: list[Row]) -> Lines:
@@ -268,15 +243,8 @@ def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:
     found = [held("s2reducer.appB3.range", (SWEPT[0], SWEPT[-1]), tolerance=0.0)]
     best, most, least = (f"lambda = {ratio:g}" for ratio in (number("s2reducer.appB3.best"), SWEPT[-1], SWEPT[0]))
     known = [task for task in tasks(_long(rows), sketched) if task.knows(best, most, least)]
-    pairs: list[tuple[str, Gap, Wanted]] = []
-    for task in known:
-        pairs += [
-            (f"{task.model}: {best} over {most}", task.gap(best, most), "equal"),
-            (f"{task.model}: {best} over {least}", task.gap(best, least), "above"),
-        ]
-    claim = "s2reducer.appB3.best"
-    words = "; ".join(task.words for task in known)
-    return [*found, judged_order(claim, pairs, words) if pairs else no_row(claim, [best, most, least])]
+    pairs = gaps(known, (best, most, "equal"), (best, least, "above"))
+    return [*found, judged_order("s2reducer.appB3.best", pairs, known, () if pairs else (best, most, least))]
 
 
 def _comm_s(steps: Steps, swept: float) -> float:

@@ -1,14 +1,12 @@
 """Where SSFusion's time goes: Fig. 9 (collectives), Fig. 13 (parts of an iteration), and where its orders hold."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.common.claims.ledger import claims_by_id, claims_of, ledgers
+from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.simulated import NAMES, claim_columns
-from experiments.common.claims.values import LEAST, METHODS
+from experiments.common.claims.values import BASELINES, LEAST, METHODS, SPEED
 from experiments.common.figures.auto import (
     BY_QUALITY,
     COLOUR,
@@ -21,17 +19,12 @@ from experiments.common.figures.auto import (
 )
 from experiments.common.figures.breakdown import PARTS, breakdown
 from experiments.common.figures.breakdown import finding as breakdown_finding
-from experiments.common.figures.figure import Figure, drawn, simulated
+from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.grouped_bars import judge_cells
-from experiments.common.figures.paper_words import MODELS, RIVALS, SCHEMES, TIMES, panel_order, scheme_name
-from experiments.common.figures.style import COLUMN_IN, Table, caption_text, frame
+from experiments.common.figures.paper_words import MODELS, SCHEMES, TIMES, columns, panel_order, scheme_name
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- Fig. 9: all-gather and all-reduce of one iteration's gradient, from 8 to 64 GPUs --------------------------------
 
@@ -40,13 +33,11 @@ ORDER = {"modelA": "first", "modelB": "second"}
 MARKERS = {"bert_large": "o", "gpt2_large": "s"}
 
 
-def _fig9(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig9(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return one line per model and collective over the number of GPUs, an axis for each calibration."""
     shown = cells(rows)
     if not shown:
         return None
-    import matplotlib.pyplot as plt
-
     calibrations = sorted({cell.calibration for cell in shown})
     canvas, grid = plt.subplots(
         1, len(calibrations), figsize=(2 * COLUMN_IN, 3.0), squeeze=False, sharey=True, layout="constrained"
@@ -68,29 +59,17 @@ def _fig9_finding(rows: list[Row]) -> str:
     return f"64 GPUs over 8: {', '.join(parts)}" if parts else "not simulated on both 8 and 64 GPUs"
 
 
-def _setting(cell: Cell, row: Row) -> dict[str, Any]:
-    """Return the first columns of a table: where a row was simulated."""
-    return {
-        "model": cell.case.model,
-        "cluster": str(cell.case.cluster),
-        "world_size": cell.case.world_size,
-        "origin": cell.how,
-        "hardware": row.origin.hardware,
-    }
-
-
 def collective_lines(cell: Cell) -> list[dict[str, Any]]:
     """Return one line of the figure's table per collective."""
     return [
         {
-            **_setting(cell, row),
+            **columns(cell, scheme, "model cluster world_size origin hardware"),
             "collective": COLLECTIVES[scheme][0],
             "message_bytes": cell.value(scheme, "contributed_bytes"),
             "comm_s": cell.value(scheme, "comm_s"),
-            "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
-            "run": row.run_id,
+            **columns(cell, scheme, "extrapolated run"),
         }
-        for scheme, row in cell.rows.items()
+        for scheme in cell.rows
         if scheme in COLLECTIVES
     ]
 
@@ -123,7 +102,7 @@ def _collective_panel(axis: Axes, part: list[Cell]) -> None:
 
 FIG9 = Figure(
     "ssfusion.fig9", "Fig. 9: time of All-Gather and All-Reduce per iteration, by number of GPUs",
-    drawn(_fig9), judge_cells, needs=simulated("collective_scaling"), said=_fig9_finding,
+    _fig9, judge_cells, needs=simulated("collective_scaling"), said=_fig9_finding,
     notes=(
         "Both collectives move messages as long as the gradient: ssgd adds them up (dense), fused_all gathers half of "
         "the elements with their indices. The ideal is 0: one device exchanges nothing.",
@@ -140,13 +119,11 @@ SUBJECT = "ssfusion_oi"
 LIMITS = (-100.0, 100.0)
 
 
-def _fig13(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig13(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return bars of the parts per scheme, and below them what SSFusion saves of the rivals' communication."""
     shown = sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration))
     if not shown:
         return None
-    import matplotlib.pyplot as plt
-
     calibrations = sorted({cell.calibration for cell in shown})
     models = list(dict.fromkeys(cell.case.model for cell in shown))
     heights = [1.55, 1.15] * len(models)
@@ -175,7 +152,7 @@ def _fig13_finding(rows: list[Row]) -> str:
     found = cells(rows)
     for calibration in sorted({cell.calibration for cell in found}):
         own = [cell for cell in found if cell.calibration == calibration]
-        saved = [value for cell in own for rival in RIVALS if (value := saving(cell, rival)) is not None]
+        saved = [value for cell in own for rival in BASELINES if (value := saving(cell, rival)) is not None]
         if saved:
             more = sum(value < 0 for value in saved)
             parts.append(f"{calibration}: more communication than the rival in {more} of {len(saved)}")
@@ -186,16 +163,13 @@ def part_lines(cell: Cell) -> list[dict[str, Any]]:
     """Return one line of the figure's table per scheme: its parts in seconds, and what SSFusion saves of them."""
     return [
         {
-            **_setting(cell, row),
-            "scheme": scheme,
-            "sent": cell.sent(scheme),
+            **columns(cell, scheme, "model cluster world_size origin hardware scheme sent"),
             "iteration_s": cell.value(scheme, "iteration_s"),
             **{name: cell.value(scheme, name) for name in PARTS},
             "saved_by_ssfusion": listed_saving(cell, scheme),
-            "extrapolated": "yes" if cell.extrapolated(scheme) else "no",
-            "run": row.run_id,
+            **columns(cell, scheme, "extrapolated run"),
         }
-        for scheme, row in cell.rows.items()
+        for scheme in cell.rows
     ]
 
 
@@ -233,14 +207,13 @@ def _draw_parts(axis: Axes, cell: Cell, place_for_auto: bool) -> None:
     elif place_for_auto:
         say_absent(axis, len(schemes))
     axis.set_yticks(range(len(names)), names)
-    axis.set_ylim(len(names) - 0.4, -0.5)
-    axis.set_xlabel("time of an iteration (ms)")
+    axis.set(ylim=(len(names) - 0.4, -0.5), xlabel="time of an iteration (ms)")
     axis.grid(axis="x")
     mark_names(axis)
 
 
 def _draw_savings(axis: Axes, cell: Cell) -> None:
-    for y, rival in enumerate(RIVALS):
+    for y, rival in enumerate(BASELINES):
         value = saving(cell, rival)
         if value is None:
             axis.text(LIMITS[0] + 3, y, "no ratio: next to nothing to save", va="center", fontsize=5.8, color="#666666")
@@ -257,32 +230,23 @@ def _draw_savings(axis: Axes, cell: Cell) -> None:
                 [max(100 * printed_way, LIMITS[0])], [y + 0.25], "o", color="#d55e00", fillstyle="none", markersize=4,
                 label="as the paper ran them", clip_on=False,
             )  # fmt: skip
-    for rival, printed in _printed_savings(cell):
-        axis.plot(
-            [100 * printed], [RIVALS.index(rival)], "D", color="black", fillstyle="none", markersize=4,
-            label="printed in the paper",
-        )  # fmt: skip
+    for claim in claims_of("ssfusion.fig13"):
+        of_model = claim.conditions.get("model") == MODELS.get(cell.case.model)
+        if ".comm." in claim.id and claim.bounds and of_model:
+            axis.plot(
+                [100 * claim.bounds[0]], [BASELINES.index(METHODS[claim.baseline or ""])], "D", color="black",
+                fillstyle="none", markersize=4, label="printed in the paper",
+            )  # fmt: skip
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_xlim(*LIMITS)
-    axis.set_yticks(range(len(RIVALS)), [scheme_name(rival) for rival in RIVALS])
-    axis.set_ylim(len(RIVALS) - 0.5, -0.5)
-    axis.set_xlabel("communication that SSFusion saves (%)")
+    axis.set_yticks(range(len(BASELINES)), [scheme_name(rival) for rival in BASELINES])
+    axis.set(ylim=(len(BASELINES) - 0.5, -0.5), xlabel="communication that SSFusion saves (%)")
     axis.grid(axis="x")
-
-
-def _printed_savings(cell: Cell) -> Sequence[tuple[str, float]]:
-    """Return the reductions of communication that the paper prints for a cell's model, with the rival."""
-    model = MODELS.get(cell.case.model)
-    return [
-        (METHODS[claim.baseline or ""], claim.bounds[0])
-        for claim in (claim for ledger in ledgers() for claim in ledger.claims if claim.artifact == "ssfusion.fig13")
-        if ".comm." in claim.id and claim.bounds and claim.conditions.get("model") == model
-    ]
 
 
 FIG13 = Figure(
     "ssfusion.fig13", "Fig. 13: time of an iteration by part, 64 GPUs, and communication that SSFusion saves",
-    drawn(_fig13), judge_cells, needs=simulated("breakdown"), said=_fig13_finding,
+    _fig13, judge_cells, needs=simulated("breakdown"), said=_fig13_finding,
     notes=(
         "Communication is what computing does not hide. Diamonds: the reduction of communication that the paper "
         "prints. Bars and filled dots have every method at its best, open dots as the paper ran it; claims are held "
@@ -293,7 +257,7 @@ FIG13 = Figure(
     ),
 )  # fmt: skip
 FIG13_HERE = Figure(
-    "ssfusion.fig13_here", "Time breakdown of an iteration of small models on this machine", drawn(breakdown),
+    "ssfusion.fig13_here", "Time breakdown of an iteration of small models on this machine", breakdown,
     about=("ssfusion.fig13",), needs={"experiment": "throughput", "calibration": ""}, said=breakdown_finding,
     command="ssfx run experiment=throughput preset=short",
     notes=(
@@ -305,7 +269,6 @@ FIG13_HERE = Figure(
 
 # ---- Conditions: where the paper's orders hold, over bandwidth and the time of one compressor call -------------------
 
-METRIC = "throughput_samples_per_s"
 CHAIN = ("ssfusion_oi rule=paper", "ssfusion_o rule=paper", "ssfusion_naive rule=paper", "hipress rule=threshold")
 THREE_RIVALS = ("hipress rule=threshold", "omgs rule=paper", "cupcake")
 BEST, OURS = "ssfusion_oi", CHAIN[0]
@@ -316,13 +279,11 @@ ORDERINGS = 6
 """Neighbours in the chain O+I, O, naive, HiPress, and O+I before each rival."""
 
 
-def _conditions(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _conditions(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return one panel a model: bandwidth across, time of a call upwards; colour counts the orderings that hold."""
     table = condition_lines(rows)
     if not table:
         return None
-    import matplotlib.pyplot as plt
-
     models = list(dict.fromkeys(line["model"] for line in table))
     text = [
         "Colour: how many of 6 orderings hold with each method as the paper ran it (O+I > O > naive > HiPress; O+I "
@@ -349,28 +310,23 @@ def _condition_panel(axis: Axes, model: str, table: list[dict[str, Any]]) -> Non
     for line in table:
         x, y = rates.index(line["busbw_gbps"]), calls.index(line["call_ms"])
         share = line["orderings"] / ORDERINGS
-        edge = "black" if (line["busbw_gbps"], line["call_ms"]) in MARKS else "white"
-        axis.add_patch(_square(x, y, (1 - 0.75 * share, 1 - 0.35 * share, 1 - 0.7 * share), edge))
+        marked = (line["busbw_gbps"], line["call_ms"]) in MARKS
+        look: dict[str, Any] = {"edgecolor": "black", "linewidth": 1.6} if marked else {
+            "edgecolor": "white", "linewidth": 0.5}  # fmt: skip
+        colour = (1 - 0.75 * share, 1 - 0.35 * share, 1 - 0.7 * share)
+        axis.add_patch(plt.Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=colour, **look))
         over = [line["best_vs_dense"], line["best_vs_dense16"]]
-        look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6}
+        look = {"ha": "center", "va": "center", "fontsize": 6}
         auto = line["auto_vs_dense"]
         shift = 0.0 if auto is None else 0.12
         axis.text(x, y + shift, "\n".join(f"{100 * gain:+.0f} %" for gain in over), **look)
         if auto is not None:
             behind: dict[str, Any] = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1.2}
             axis.text(x, y - 0.29, f"{100 * auto:+.0f} %", color=COLOUR, bbox=behind, **look)
-    axis.set_xlim(-0.5, len(rates) - 0.5)
-    axis.set_ylim(-0.5, len(calls) - 0.5)
+    axis.set(xlim=(-0.5, len(rates) - 0.5), ylim=(-0.5, len(calls) - 0.5))
     axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
     axis.set_yticks(range(len(calls)), [f"{call:g}" for call in calls])
     axis.set_title(model)
-
-
-def _square(x: int, y: int, colour: tuple[float, float, float], edge: str) -> Any:
-    from matplotlib.patches import Rectangle
-
-    wide = 1.6 if edge == "black" else 0.5
-    return Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=colour, edgecolor=edge, linewidth=wide)
 
 
 def condition_lines(rows: list[Row]) -> list[dict[str, Any]]:
@@ -380,7 +336,7 @@ def condition_lines(rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def _condition_line(cell: Cell) -> dict[str, Any]:
-    speed: Mapping[str, float] = {name: cell.value(name, METRIC) for name in cell.rows}
+    speed: Mapping[str, float] = {name: cell.value(name, SPEED) for name in cell.rows}
     chain = [speed[a] > speed[b] for a, b in pairwise(CHAIN)]
     rivals = {name: speed[OURS] / speed[name] - 1 for name in THREE_RIVALS}
     dense16 = speed.get(DENSE16, speed[DENSE])
@@ -423,7 +379,7 @@ def _up_to(table: list[dict[str, Any]]) -> str:
 
 
 CONDITIONS = Figure(
-    "ssfusion.conditions", "where the paper's orderings hold", drawn(_conditions), about=("ssfusion.fig11",),
+    "ssfusion.conditions", "where the paper's orderings hold", _conditions, about=("ssfusion.fig11",),
     needs=simulated("conditions"), said=_conditions_finding,
     notes=(f"{BY_QUALITY} A call of its compressors takes as long as one of any other here.",),
 )  # fmt: skip

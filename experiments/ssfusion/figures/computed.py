@@ -1,32 +1,130 @@
 """SSFusion's equations, and what its text says of settings and of other work."""
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
+from statistics import median
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.configured import cluster, taken
+from experiments.common.evaluation.judging import ON_ONE_CORE
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.ring_fits import FEW, MANY, Factors, Fit, draw_fits, fits, verdict
-from experiments.common.figures.style import Table
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, Table, plt
 from experiments.common.figures.tables import Tabular
+from experiments.common.validation.published_steps import number
 from ssfx.advice.cases import simulate_case
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
+from ssfx.perf_model.recorded_times import recorded_system
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Bucket
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator.pricing.message_sizes import payload_bytes
 
-COST = "seconds on one core"
-
-
 # ---- Eqs. 1, 3 and 4: formulas of exchanges, against measured ones of emulated hosts ---------------------------------
+
+
+LINKS = ("100mbit", "1gbit")
+FEW, MANY = 2, 4
+"""Hosts whose exchanges give latency and bandwidth, and hosts whose exchanges are predicted by them."""
+CLOSE, FAR = 0.10, 0.25
+"""Median relative error up to which a formula agrees, and partly agrees, with what was measured."""
+LARGE_BYTES = 1024
+"""Messages from here on count: below, a measured time is what starting an exchange takes."""
+COST = "the recorded exchanges: ssfx profile network, minutes each, as root"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One link: measured (bytes, seconds) of MANY hosts, and the formula's seconds with what FEW hosts gave."""
+
+    link: str
+    sizes: tuple[float, ...]
+    seconds: tuple[float, ...]
+    predicted: tuple[float, ...]
+    latency_s: float
+    s_per_byte: float
+
+    @property
+    def error(self) -> float:
+        """Median relative error."""
+        pairs = zip(self.predicted, self.seconds, strict=True)
+        return median(abs(ours / theirs - 1) for ours, theirs in pairs)
+
+
+Factors = Callable[[int], tuple[float, float]]
+"""Ranks -> how many latencies, and how many times the message's bytes, an exchange takes one after the other."""
+
+
+def fits(collective: str, factors: Factors, fitted: int, tried: int) -> list[Fit]:
+    """Return a Fit per link: latency and seconds per byte from `fitted` hosts, times predicted for `tried` hosts."""
+    found = []
+    for link in LINKS:
+        known, other = (_points(f"emulated_{ranks}x{link}", ranks, collective) for ranks in (fitted, tried))
+        starts, bytes_factor = factors(fitted)
+        latency_s, s_per_byte = _line([(starts, bytes_factor * size, seconds) for size, seconds in known])
+        starts, bytes_factor = factors(tried)
+        predicted = tuple(starts * latency_s + bytes_factor * s_per_byte * size for size, _ in other)
+        sizes, seconds = zip(*other, strict=True)
+        found.append(Fit(link, sizes, seconds, predicted, latency_s, s_per_byte))
+    return found
+
+
+def verdict(claim: str, found: Sequence[Fit], said: str, command: str) -> Verdict:
+    """Return whether a formula meets what was measured, by the median relative error over both links."""
+    worst = max(fit.error for fit in found)
+    outcome: Outcome = "agrees" if worst <= CLOSE else "partly" if worst <= FAR else "disagrees"
+    here = "median error " + ", ".join(f"{100 * fit.error:.0f} % ({fit.link})" for fit in found)
+    return Verdict(claim, outcome, here, "emulated", reason=said, command=command, cost=COST)
+
+
+def draw_fits(found: Sequence[Fit], title: str, formula: str, origin: str) -> Picture:
+    """Return a panel per link: measured points and the formula's line, over the bytes that one rank contributes."""
+    figure, grid = plt.subplots(
+        1, len(found), figsize=(2 * COLUMN_IN, 2.5), squeeze=False, sharey=True, layout="constrained"
+    )
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=8)
+    for fit, axis in zip(found, grid.flat, strict=True):
+        _draw(fit, axis, formula)
+    grid.flat[0].set_ylabel("time (ms)")
+    figure.supxlabel(origin, x=0.01, ha="left", **ORIGIN_LINE)
+    table = [
+        {"link": fit.link, "bytes": size, "measured_ms": 1e3 * seconds, "formula_ms": 1e3 * ours}
+        for fit in found
+        for size, seconds, ours in zip(fit.sizes, fit.seconds, fit.predicted, strict=True)
+    ]
+    return figure, table
+
+
+def _draw(fit: Fit, axis: Axes, formula: str) -> None:
+    axis.plot(fit.sizes, [1e3 * s for s in fit.predicted], color="#0072b2", linewidth=1.2, label=formula)
+    axis.plot(fit.sizes, [1e3 * s for s in fit.seconds], "o", color="#d55e00", markersize=4, label="measured")
+    axis.set(xscale="log", yscale="log", xlabel="message of one rank (bytes)")
+    speed = fit.link.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
+    axis.set_title(f"{speed}: median error {100 * fit.error:.0f} %", loc="left")
+    axis.grid()
+    axis.legend(loc="upper left")
+
+
+def _points(cluster: str, ranks: int, collective: str) -> list[tuple[float, float]]:
+    system = recorded_system(cluster, ranks, shipped=True)
+    assert system is not None, f"the package ships exchanges of {cluster}"
+    curve = system.exchange[collective]
+    return [pair for pair in zip(curve.sizes, curve.seconds, strict=True) if pair[0] >= LARGE_BYTES]
+
+
+def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """Return latency and seconds per byte of least relative error for (latencies, bytes, seconds); none negative."""
+    import numpy as np
+
+    matrix = np.array([(starts / seconds, size / seconds) for starts, size, seconds in points])
+    latency_s, s_per_byte = np.linalg.lstsq(matrix, np.ones(len(points)), rcond=None)[0]
+    return max(0.0, float(latency_s)), float(s_per_byte)
 
 
 def _ring(number: int, title: str, collective: str, formula: str, factors: Factors) -> Figure:
@@ -43,7 +141,7 @@ def _ring(number: int, title: str, collective: str, formula: str, factors: Facto
 
     origin = "Emulated: hosts in network namespaces on one machine. Latency and bandwidth fitted to two hosts."
     return Figure(
-        name, title, lambda *given: draw_fits(name, found(), title, formula, origin, given[-1]),
+        name, title, lambda *_: draw_fits(found(), title, formula, origin),
         lambda figure, _: [verdict(f"{name}.form", found(), said, figure.command)],
         command=f"ssfx profile network cluster=emulated_4x1gbit && ssfx figures {name}", said=finding,
         notes=("Latency and bandwidth are fitted to exchanges of two hosts alone; those of four hosts are predicted.",),
@@ -54,24 +152,19 @@ def _sends() -> list[Fit]:
     return fits("send", lambda _: (1.0, 1.0), FEW, FEW)
 
 
-def _eq1(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
-    """Write the measured messages and the fitted line."""
-    origin = "Emulated: messages between two hosts in network namespaces on one machine; latency and bandwidth fitted."
-    return draw_fits(figure.name, _sends(), figure.title, r"$\alpha + D\beta$, fitted", origin, out)
-
-
-def _eq1_finding(rows: list[Row]) -> str:
-    """Return the fitted latency and bandwidth."""
-    parts = [f"{fit.link}: {1e6 * fit.latency_s:.0f} us and {8e-9 / fit.s_per_byte:.3g} Gbit/s" for fit in _sends()]
-    return f"a line fits: {'; '.join(parts)}"
-
-
 EQ1 = Figure(
-    "ssfusion.eq1", "Eq. 1: the time of one message is a latency plus a time per byte", _eq1,
+    "ssfusion.eq1", "Eq. 1: the time of one message is a latency plus a time per byte",
+    lambda figure, _: draw_fits(
+        _sends(), figure.title, r"$\alpha + D\beta$, fitted",
+        "Emulated: messages between two hosts in network namespaces on one machine; latency and bandwidth fitted.",
+    ),
     lambda figure, _: [
         verdict("ssfusion.eq1.form", _sends(), "Of a line fitted to messages from 1 KiB on.", figure.command)
     ],
-    command="ssfx profile network cluster=emulated_2x1gbit && ssfx figures ssfusion.eq1", said=_eq1_finding,
+    command="ssfx profile network cluster=emulated_2x1gbit && ssfx figures ssfusion.eq1",
+    said=lambda _: "a line fits: " + "; ".join(
+        f"{fit.link}: {1e6 * fit.latency_s:.0f} us and {8e-9 / fit.s_per_byte:.3g} Gbit/s" for fit in _sends()
+    ),
     notes=("Latency and bandwidth are fitted to the very points that are shown; what is tested is that a line fits.",),
 )  # fmt: skip
 EQ3 = _ring(
@@ -94,51 +187,40 @@ MODELS = {
 """Each with its customary batch size and optimizer."""
 
 
-@dataclass(frozen=True)
-class Buffers:
-    """How many buffers behind the first satisfy the inequality, hold no compressed tensor, or do neither."""
-
-    fits: int = 0
-    all_dense: int = 0
-    neither: int = 0
-
-
 def _eq2(figure: Figure, rows: list[Row]) -> Table:
     """Return, for each model, how the buffers of both plans come to their stop."""
     table = []
     for model in MODELS:
         for guard, said in (("none", "Eq. 2 alone"), ("volume", "with the guard")):
-            found = buffers(model, guard)
-            counts = {"fits": found.fits, "dense": found.all_dense, "neither": found.neither}
-            table.append({"model": model if guard == "none" else "", "rule": said, **counts})
+            table.append({"model": model if guard == "none" else "", "rule": said, **buffers(model, guard)})
     return table
 
 
 def _eq2_finding(rows: list[Row]) -> str:
     """Return how many buffers of all models stop as the equation says."""
-    total = [buffers(model, "none") for model in MODELS]
-    fits, dense = sum(one.fits for one in total), sum(one.all_dense for one in total)
+    fits, dense = (sum(buffers(model, "none")[how] for model in MODELS) for how in ("fits", "dense"))
     return f"Eq. 2 alone: {fits} buffers stop at the inequality, {dense} leave every tensor out"
 
 
 def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return whether every buffer stops as the equation says."""
     alone, guarded = ([buffers(model, guard) for model in MODELS] for guard in ("none", "volume"))
-    holds = not any(one.neither for one in alone)
-    late = sum(one.neither for one in guarded)
-    count = sum(one.fits + one.all_dense + one.neither for one in guarded)
+    holds = not any(one["neither"] for one in alone)
+    late = sum(one["neither"] for one in guarded)
+    count = sum(sum(one.values()) for one in guarded)
     said = f"With the guard that keeps the density, {late} of {count} buffers stop before the inequality holds."
     return [
         Verdict("ssfusion.design.eq2", "agrees" if holds else "disagrees", _eq2_finding([]), "computed", reason=said,
-                command=figure.command, cost=COST),
+                command=figure.command, cost=ON_ONE_CORE),
     ]  # fmt: skip
 
 
 @cache
-def buffers(model: str, guard: str) -> Buffers:
-    """Return how the buffers of the naive variant's plan stop, from the plan alone: the planner's choice is not asked.
+def buffers(model: str, guard: str) -> Mapping[str, int]:
+    """Return how many buffers behind the first of the naive variant's plan stop in which way.
 
-    The exchange before is that of the previous buffer with all its tensors compressed, since it is decided later.
+    They satisfy the inequality, hold no compressed tensor, or do neither; the planner's choice is not asked. The
+    exchange before is that of the previous buffer with all its tensors compressed, since it is decided later.
     """
     work, on = model_work(MODELS[model]), cluster(CLUSTER)
     profile = profile_for(work.model, on, work.batch_size, work.optimizer)
@@ -148,7 +230,7 @@ def buffers(model: str, guard: str) -> Buffers:
     gap_s = {spec.name: gap for spec, gap in zip(profile.tensors, profile.ready_gap_s, strict=True)}
     numel = {spec.name: spec.numel for spec in profile.tensors}
 
-    counts = {"fits": 0, "all_dense": 0, "neither": 0}
+    counts = {"fits": 0, "dense": 0, "neither": 0}
     for before, bucket in pairwise(plan.buckets):
         names = sorted(_tensors(bucket), key=list(numel).index)
         packed = _tensors(bucket, compressed=True)
@@ -156,8 +238,8 @@ def buffers(model: str, guard: str) -> Buffers:
         work_s = sum(gap_s[name] for name in names) + sum(shares_s[name] for name in packed)
         sent = sum(payload_bytes(COMPRESSOR, numel[name], DENSITY) for name in _tensors(before))
         fits = work_s <= costs.exchange_s("all_gather", sent) + ROUNDING_S
-        counts["fits" if fits else "neither" if packed else "all_dense"] += 1
-    return Buffers(**counts)
+        counts["fits" if fits else "neither" if packed else "dense"] += 1
+    return counts
 
 
 def _tensors(bucket: Bucket, compressed: bool = False) -> list[str]:
@@ -197,30 +279,27 @@ DENSE_WORDS = (
 
 def _background(figure: Figure, rows: list[Row]) -> Table:
     """Return the table: what the paper says, and what it comes to here."""
-    table = [
-        {
-            "what": claims_by_id()[one.claim].statement,
-            "paper": _paper(one.claim),
-            "ssfx": one.ours or "-",
-            "verdict": one.outcome,
-            "how": one.reason,
-            "claim": one.claim,
-        }
-        for one in figure.judge(rows)
-    ]
+    table = []
+    for one in figure.judge(rows):
+        claim, printed = claims_by_id()[one.claim], number(one.claim)
+        paper = f"{100 * printed:g} %" if claim.unit == "fraction" else f"{printed:g} {claim.unit}"
+        table.append(
+            {
+                "what": claim.statement,
+                "paper": paper,
+                "ssfx": one.ours or "-",
+                "verdict": one.outcome,
+                "how": one.reason,
+                "claim": one.claim,
+            }
+        )
     return table
-
-
-def _background_finding(rows: list[Row]) -> str:
-    """Return the share of exchanges in dense training's step."""
-    low, high = waiting_shares()
-    return (
-        f"of a step of dense DDP on 64 GPUs at {SLOW_GBPS} Gbit/s, exchanges take {100 * low:.0f} to {100 * high:.0f} %"
-    )
 
 
 def _background_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return verdicts on the two figures that can be worked out, and why the third cannot."""
+    # Attention and feed-forward matrices, embeddings of words and places.
+    gpt3 = 12 * GPT3_LAYERS * GPT3_WIDTH**2 + (GPT3_WORDS + GPT3_CONTEXT) * GPT3_WIDTH
     low, high = waiting_shares()
     said = (
         f"Dense DDP of the paper's four models on 64 GPUs, {SLOW_GBPS} Gbit/s between nodes, simulated with nominal "
@@ -229,31 +308,20 @@ def _background_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     outcome: Outcome = "agrees" if high >= 0.9 else "partly" if high >= 0.5 else "disagrees"
     share = compared("ssfusion.bg.comm90", (0.9, 0.9), (low, high), unit="fraction").ours
     return [
-        compared("ssfusion.bg.gpt3_params", 175, gpt3_parameters() / 1e9, decimals=0, unit="billion",
+        compared("ssfusion.bg.gpt3_params", 175, gpt3 / 1e9, decimals=0, unit="billion",
                  reason="Layers, width and vocabulary as its authors publish them.", command=figure.command),
-        Verdict("ssfusion.bg.comm90", outcome, share, "simulated", "nominal", said, figure.command, COST),
+        Verdict("ssfusion.bg.comm90", outcome, share, "simulated", "nominal", said, figure.command, ON_ONE_CORE),
         Verdict("ssfusion.bg.gpt3_data", "not attempted", "", "none",
                 reason="The size of a training text cannot be worked out; ssfx does not train GPT-3."),
     ]  # fmt: skip
 
 
-def gpt3_parameters() -> int:
-    """Return the parameters of GPT-3: attention and feed-forward matrices, embeddings of words and places."""
-    return 12 * GPT3_LAYERS * GPT3_WIDTH**2 + (GPT3_WORDS + GPT3_CONTEXT) * GPT3_WIDTH
-
-
+@cache
 def waiting_shares() -> tuple[float, float]:
     """Return the least and the largest share of a step that dense DDP waits for exchanges."""
     steps = [simulate_case(case)[1] for case in resolve_simulations(DENSE_WORDS)]
     found = [step.exposed_comm_s / step.iteration_s for step in steps]
     return min(found), max(found)
-
-
-def _paper(name: str) -> str:
-    claim = claims_by_id()[name]
-    assert claim.bounds is not None
-    value = f"{100 * claim.bounds[0]:g} %" if claim.unit == "fraction" else f"{claim.bounds[0]:g} {claim.unit}"
-    return value
 
 
 BACKGROUND = Figure(
@@ -262,7 +330,9 @@ BACKGROUND = Figure(
         {"what": "statement", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict", "how": "how"}, _background,
         "Computed from published shapes, and simulated with data-sheet times (nominal); no run.",
     ),
-    _background_verdicts, said=_background_finding,
+    _background_verdicts,
+    said=lambda _: f"of a step of dense DDP on 64 GPUs at {SLOW_GBPS} Gbit/s, exchanges take "
+    f"{100 * waiting_shares()[0]:.0f} to {100 * waiting_shares()[1]:.0f} %",
 )  # fmt: skip
 
 
@@ -299,25 +369,20 @@ def _settings_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     found = []
     for claim in (claims_by_id()[name] for name in TAKEN):
         if claim.here:
-            assert claim.bounds is not None
-            found.append(compared(claim.id, claim.bounds[0], taken(claim.here), decimals=4, command=figure.command))
+            printed = number(claim.id)
+            found.append(compared(claim.id, printed, taken(claim.here), decimals=4, command=figure.command))
         else:
             found.append(Verdict(claim.id, "not attempted", "", "none", reason=claim.not_here))
     return found
 
 
-def _settings_finding(rows: list[Row]) -> str:
-    """Return how many settings are the paper's."""
-    found = SETTINGS.judge(rows)
-    same = sum(one.outcome == "agrees" for one in found)
-    return f"{same} of {len(found)} settings are the paper's; {sum(not one.ours for one in found)} have no counterpart"
-
-
-SETTINGS = Figure(
+SETTINGS: Figure = Figure(
     "ssfusion.text.setup", "Section V-A: settings of the paper and of ssfx",
     Tabular(
         {"what": "setting", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict", "where": "where, or why not"},
         _settings, "Read from the configuration files and the schemes' defaults; no run.",
     ),
-    _settings_verdicts, said=_settings_finding,
+    _settings_verdicts,
+    said=lambda rows: f"{sum(one.outcome == 'agrees' for one in SETTINGS.judge(rows))} of {len(TAKEN)} settings are "
+    f"the paper's; {sum(not one.ours for one in SETTINGS.judge(rows))} have no counterpart",
 )  # fmt: skip

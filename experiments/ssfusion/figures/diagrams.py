@@ -1,22 +1,124 @@
 """SSFusion's diagrams: timelines of small examples, planned and simulated, a toy and the overview (Figs. 1 to 10)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from experiments.common.claims.verdicts import Verdict, compared
-from experiments.common.figures.example import EXAMPLE, Example, dense_tensors, per_tensor, planned, reduced
-from experiments.common.figures.figure import Figure, drawn, say_origin
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Table
+from experiments.common.evaluation.judging import ON_ONE_CORE
+from experiments.common.figures.figure import Figure, say_origin
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, plt
 from experiments.common.figures.timelines import Timelines
+from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
-from ssfx.simulator import Simulated
+from ssfx.perf_model.timing_model import TimingModel
+from ssfx.planning.costs import CompressorTimes, Costs, Curve, ring_exchange
+from ssfx.planning.plan import Bucket, Lane, Placement, Plan, Segment, TensorSpec, launch_in_order
+from ssfx.planning.profile import Profile
+from ssfx.schemes.carrier import Carrier
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
+from ssfx.schemes.ssfusion import SsfusionOptions
+from ssfx.simulator import Simulated, simulate
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
+# ---- small examples: real plans of a few tensors, and one simulated step on an invented cluster ---------------------
+# Plans come from the planners, or are given bucket by bucket where the paper gives them so; sizes and costs are
+# invented so that all stages can be seen.
 
-COST = "seconds on one core"
+ORIGIN = Origin("nominal", note="invented example")
+COMPRESSOR = "topk"
+
+
+@dataclass(frozen=True)
+class Example:
+    """Tensors with their backward times, a network and a compressor: all that a plan and its timeline need.
+
+    `tensors` maps names to elements in backward order; times are in milliseconds, per message, byte, call or element.
+    """
+
+    tensors: dict[str, int]
+    backward_ms: tuple[float, ...]
+    world_size: int = 4
+    density: float = 0.1
+    latency_ms: float = 0.05
+    ms_per_megabyte: float = 1.0
+    encode_ms: tuple[float, float] = (0.6, 1e-6)
+    host_ms: tuple[float, float] = (1.2, 3e-6)
+
+    @property
+    def profile(self) -> Profile:
+        """The tensors with their times; nothing but backward takes any."""
+        specs = tuple(TensorSpec(name, (numel,)) for name, numel in self.tensors.items())
+        return Profile("example", specs, tuple(1e-3 * gap for gap in self.backward_ms), 0.0, ORIGIN)
+
+    @property
+    def costs(self) -> Costs:
+        """What planning needs; decoding is free."""
+        encode, host = (Curve.affine(1e-3 * base, 1e-3 * slope) for base, slope in (self.encode_ms, self.host_ms))
+        exchange = ring_exchange(self.world_size, 1e-3 * self.latency_ms, 1e-9 * self.ms_per_megabyte)
+        return Costs(self.world_size, encode, host, Curve.zero(), exchange, ORIGIN)
+
+    def plan(self, *buckets: Bucket, scheme: str = "given") -> Plan:
+        """Return the plan of these buckets."""
+        specs = self.profile.tensors
+        return Plan(scheme, self.world_size, specs, buckets, launch_in_order(buckets, specs))
+
+    def step(self, plan: Plan) -> Simulated:
+        """Return one simulated step of a plan, executed as it is planned: one compressor call for each segment."""
+        costs = self.costs
+        times = CompressorTimes(costs.encode, costs.host, Curve.zero(), ORIGIN)
+        system = TimingModel("example", self.world_size, {COMPRESSOR: times}, costs.exchange, ORIGIN, style="per_call")
+        return simulate(plan, self.profile, system)
+
+    def gathered(self, *groups: Sequence[str], place: Placement = "device") -> Bucket:
+        """Return a bucket that is all-gathered: each group is compressed together."""
+        segments = tuple(Segment(tuple(group), COMPRESSOR, self.density, placement=place) for group in groups)
+        return Bucket((Lane("all_gather", segments),))
+
+
+def reduced(*tensors: str) -> Bucket:
+    """Return a bucket of dense tensors that is all-reduced."""
+    return Bucket((Lane("all_reduce", tuple(Segment((name,)) for name in tensors)),))
+
+
+EXAMPLE = Example(
+    {"7": 12_000, "6": 900_000, "5": 24_000, "4": 60_000, "3": 6_000, "2": 500_000, "1": 15_000},
+    (0.5, 0.9, 0.5, 0.6, 0.5, 0.7, 0.4), density=0.1, ms_per_megabyte=1.0, latency_ms=0.03, encode_ms=(0.45, 0.15e-6),
+    host_ms=(0.6, 0.3e-6),
+)  # fmt: skip
+"""Sizes in the paper's order: in the first buffer 7 < 5 < 4 < 6, in the second 3 < 1 < 2."""
+BUFFERS = (range(0, 4), range(4, 7))
+
+
+class GivenBuffers(BufferPlanner):
+    """The planner of SSFusion, with the buffers of the figure instead of those it would search for."""
+
+    def _ranges(self) -> list[range]:
+        return list(BUFFERS)
+
+
+def planned(variant: str) -> Plan:
+    """Return the plan for EXAMPLE of a variant of SSFusion: naive, or o and i in any order."""
+    letters = "" if variant == "naive" else variant
+    options = SsfusionOptions(
+        compressor=COMPRESSOR, density=EXAMPLE.density, offload="o" in letters, interleave="i" in letters
+    )
+    carrier = Carrier(COMPRESSOR, EXAMPLE.density, "all_gather")
+    buckets = GivenBuffers(EXAMPLE.profile, EXAMPLE.costs, carrier, options, Knobs()).buckets()
+    return EXAMPLE.plan(*buckets, scheme=f"ssfusion_{variant}")
+
+
+def per_tensor(place: Placement = "device") -> Plan:
+    """Return the plan that compresses every tensor of EXAMPLE on its own."""
+    names = list(EXAMPLE.tensors)
+    groups = [[(names[i],) for i in at] for at in BUFFERS]
+    return EXAMPLE.plan(*(EXAMPLE.gathered(*group, place=place) for group in groups))
+
+
+def dense_tensors(plan: Plan) -> list[set[str]]:
+    """Return, bucket by bucket, the tensors that stay dense."""
+    return [
+        {name for lane in bucket.lanes for one in lane.segments if one.dense for name in one.tensors}
+        for bucket in plan.buckets
+    ]
 
 
 # ---- Figs. 1, 7, 8 and 10: timelines ---------------------------------------------------------------------------------
@@ -47,7 +149,7 @@ def _fig1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     return [
         compared("ssfusion.fig1.tensors", 4, len(FOUR.tensors), decimals=0, command=figure.command),
         Verdict("ssfusion.fig1.order", "agrees" if holds else "disagrees", "holds" if holds else "does not hold",
-                "restated", reason=said, command=figure.command, cost=COST),
+                "restated", reason=said, command=figure.command, cost=ON_ONE_CORE),
     ]  # fmt: skip
 
 
@@ -59,41 +161,35 @@ def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     said = "Sizes and times of the example are ours, chosen so that Eq. 2 excludes the tensors that the figure names."
     return [
         Verdict("ssfusion.fig7.tensors", "agrees" if holds else "disagrees", here, "restated", reason=said,
-                command=figure.command, cost=COST),
+                command=figure.command, cost=ON_ONE_CORE),
     ]  # fmt: skip
 
 
-THREE_WAYS = Timelines(_fig1_steps)
-SELECTED = Timelines(
-    lambda: {
-        "(a) Per-tensor sparsification": EXAMPLE.step(per_tensor()),
-        "(b) Selective sparsification (SSFusion)": EXAMPLE.step(planned("naive")),
-    }
-)
-OFFLOADED = Timelines(
-    lambda: {
-        "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor(host=True)),
-        "(b) Selective offloading (SSFusion-O)": EXAMPLE.step(planned("o")),
-    }
-)
-INTERLEAVED = Timelines(
-    lambda: {
-        "(a) All-Gather": EXAMPLE.step(planned("naive")),
-        "(b) Interleaved All-Reduce and All-Gather (SSFusion-I)": EXAMPLE.step(planned("i")),
-    }
-)
 FIG1 = Figure(
-    "ssfusion.fig1", "Fig. 1: three ways to exchange the gradients of four tensors", THREE_WAYS, _fig1_verdicts,
-    said=THREE_WAYS.finding,
+    "ssfusion.fig1", "Fig. 1: three ways to exchange the gradients of four tensors", Timelines(_fig1_steps),
+    _fig1_verdicts,
 )  # fmt: skip
 FIG7 = Figure(
-    "ssfusion.fig7", "Fig. 7: per-tensor and selective sparsification of seven tensors in two buffers", SELECTED,
-    _fig7_verdicts, said=SELECTED.finding,
+    "ssfusion.fig7", "Fig. 7: per-tensor and selective sparsification of seven tensors in two buffers",
+    Timelines(lambda: {
+        "(a) Per-tensor sparsification": EXAMPLE.step(per_tensor()),
+        "(b) Selective sparsification (SSFusion)": EXAMPLE.step(planned("naive")),
+    }),
+    _fig7_verdicts,
 )  # fmt: skip
-FIG8 = Figure("ssfusion.fig8", "Fig. 8: two ways to move sparsification to the host", OFFLOADED, said=OFFLOADED.finding)
+FIG8 = Figure(
+    "ssfusion.fig8", "Fig. 8: two ways to move sparsification to the host",
+    Timelines(lambda: {
+        "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor("host")),
+        "(b) Selective offloading (SSFusion-O)": EXAMPLE.step(planned("o")),
+    }),
+)  # fmt: skip
 FIG10 = Figure(
-    "ssfusion.fig10", "Fig. 10: All-Gather alone, and interleaved All-Reduce and All-Gather", INTERLEAVED,
-    said=INTERLEAVED.finding,
+    "ssfusion.fig10", "Fig. 10: All-Gather alone, and interleaved All-Reduce and All-Gather",
+    Timelines(lambda: {
+        "(a) All-Gather": EXAMPLE.step(planned("naive")),
+        "(b) Interleaved All-Reduce and All-Gather (SSFusion-I)": EXAMPLE.step(planned("i")),
+    }),
 )  # fmt: skip
 
 
@@ -122,10 +218,8 @@ def _counts(kept: Kept) -> list[int]:
     return [sum(name == other for other, _ in kept) for name in TENSORS]
 
 
-def _fig3(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig3(figure: Figure, rows: list[Row]) -> Picture:
     """Return both panels: what is kept is filled, what is not sent is open."""
-    import matplotlib.pyplot as plt
-
     canvas, grid = plt.subplots(1, 2, figsize=(2 * COLUMN_IN, 2.1), sharey=True, layout="constrained")
     canvas.suptitle(figure.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
     titles = ("(a) Per-tensor sparsification", "(b) Multi-tensor sparsification")
@@ -181,7 +275,7 @@ def _fig3_finding(rows: list[Row]) -> str:
 
 
 FIG3 = Figure(
-    "ssfusion.fig3", "Fig. 3: a small tensor vanishes where tensors are compressed together", drawn(_fig3),
+    "ssfusion.fig3", "Fig. 3: a small tensor vanishes where tensors are compressed together", _fig3,
     _fig3_verdicts, said=_fig3_finding,
 )  # fmt: skip
 
@@ -204,15 +298,12 @@ PARTS = (
 """What a part is called in the paper, what it does, where it is here, and its colour."""
 
 
-def _fig6(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table]:
+def _fig6(figure: Figure, rows: list[Row]) -> Picture:
     """Return the parts as boxes in the order in which they work."""
-    import matplotlib.pyplot as plt
-
     canvas = plt.figure(figsize=(2 * COLUMN_IN, 2.5))
     axis = canvas.add_axes((0, 0, 1, 1))
     axis.set_axis_off()
-    axis.set_xlim(0, 3)
-    axis.set_ylim(2.5, 0)
+    axis.set(xlim=(0, 3), ylim=(2.5, 0))
     axis.text(0.03, 0.12, figure.title, fontweight="bold", fontsize=8, va="center")
     for number, part in enumerate(PARTS):
         _part(axis, number, part)
@@ -245,6 +336,6 @@ def _part(axis: Axes, number: int, part: tuple[str, str, str, str]) -> None:
 
 
 FIG6 = Figure(
-    "ssfusion.fig6", "Fig. 6: overview of SSFusion, and where its parts are in ssfx", drawn(_fig6),
+    "ssfusion.fig6", "Fig. 6: overview of SSFusion, and where its parts are in ssfx", _fig6,
     said=lambda _: f"in this order: {', '.join(name for name, *_ in PARTS)}",
 )  # fmt: skip

@@ -8,17 +8,17 @@ from datetime import datetime
 from statistics import fmean, median
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.values import METHODS
+from experiments.common.claims.values import BASELINES, METHODS
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.artifacts import Quality, long_figure
+from experiments.common.evaluation.artifacts import long_figure
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
 from experiments.common.evaluation.gaps import (
     COST,
     FEWEST,
     LONG,
-    Gap,
+    Compared,
     Task,
-    Wanted,
+    gaps,
     judged_gaps,
     judged_order,
     metric_of,
@@ -27,10 +27,10 @@ from experiments.common.evaluation.gaps import (
     tasks,
     usual,
 )
-from experiments.common.evaluation.quality_panels import Panel
+from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.auto import AUTO
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.paper_words import OWN, RIVALS, scheme_name
+from experiments.common.figures.paper_words import OWN, scheme_name
 from experiments.common.figures.style import scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import FEWEST_STEPS
@@ -74,7 +74,7 @@ NETWORKS = (
 )  # fmt: skip
 UNCONVERGED = "the paper trains full networks to the end; ours are small and stop after 2,000 steps, far from it"
 OURS = OWN[-1]
-SHOWN = (DENSE_BASELINE, *RIVALS, "per_tensor", "fused_all", OURS, AUTO)
+SHOWN = (DENSE_BASELINE, *BASELINES, "per_tensor", "fused_all", OURS, AUTO)
 """The last is not of the paper and in no verdict."""
 ORDERED = ("oktopk", "spardl", "omgs", "cupcake")
 """Rivals that the paper has below SSFusion."""
@@ -161,15 +161,16 @@ def _verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     every = [one for one in tasks(long_runs(rows), scheme_of) if one.knows(DENSE_BASELINE)]
     found: list[Verdict] = []
     shown: list[Task] = []
+    subjects = {ours: name for name, ours in reversed(METHODS.items())}
     for one in NETWORKS:
         task = task_of(every, one.ours) if one.like else None
         start = f"ssfusion.exp2.{one.claim}"
-        claims = {scheme: f"{start}.{_subject(scheme)}" for scheme in (OURS, *ORDERED)}
-        given = judged_gaps([task] if task else [], claims, printed(one.claim), stands_for=one.paper)
-        judged = {verdict.claim for verdict in given}
-        found += given
+        claims = {scheme: f"{start}.{subjects[scheme]}" for scheme in (OURS, *ORDERED)}
         small = "" if task else f" on a small {one.paper.partition('-')[0].partition(' ')[0]}"
-        found += [no_row(claim, [scheme_name(name) + small]) for name, claim in claims.items() if claim not in judged]
+        found += judged_gaps(
+            [task] if task else [], claims, printed(one.claim), stands_for=one.paper,
+            missing=lambda name, small=small: scheme_name(name) + small,  # type: ignore[misc]
+        )  # fmt: skip
         if task and task.knows(OURS):
             shown.append(task)
             found += [_level(f"{start}.dense", task), _order(f"{start}.order", task)]
@@ -177,7 +178,10 @@ def _verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
             missing = [f"dense training{small}", f"SSFusion{small}"]
             found += [no_row(f"{start}.dense", missing[:1]), no_row(f"{start}.order", missing[1:])]
     if shown:
-        found.append(_about_equal("ssfusion.headline.accuracy", shown))
+        # What SSFusion loses here is held against nothing: the paper speaks of networks that converged.
+        here = "; ".join(f"{task.model} {task.gap(OURS, DENSE_BASELINE)}" for task in shown)
+        headline = "ssfusion.headline.accuracy"
+        found.append(Verdict(headline, "not comparable", here, "measured", "", UNCONVERGED, LONG_COMMAND, COST))
         found.append(_beside("ssfusion.exp2.layerwise_equal", shown))
     return found
 
@@ -202,10 +206,6 @@ def printed(claim_word: str) -> dict[str, float]:
     return {scheme: dense / value if unit == "ppl" else value / dense for scheme, (value, unit) in found.items()}
 
 
-def _subject(scheme: str) -> str:
-    return next(name for name, ours in METHODS.items() if ours == scheme)
-
-
 def _level(claim: str, task: Task) -> Verdict:
     """Return our dense quality, which no level of another network compares with."""
     rows = task.methods[DENSE_BASELINE]
@@ -216,31 +216,18 @@ def _level(claim: str, task: Task) -> Verdict:
 
 def _order(claim: str, task: Task) -> Verdict:
     """Return whether SSFusion is not above dense training, and above every rival."""
-    pairs: list[tuple[str, Gap, Wanted]] = [
+    pairs: list[Compared] = [
         ("dense over SSFusion", task.gap(DENSE_BASELINE, OURS), "not below"),
         *((f"SSFusion over {scheme_name(one)}", task.gap(OURS, one), "above") for one in ORDERED if task.knows(one)),
     ]
     return judged_order(claim, pairs, task.words, [scheme_name(one) for one in ORDERED if not task.knows(one)])
 
 
-def _about_equal(claim: str, shown: Sequence[Task]) -> Verdict:
-    """Return what SSFusion loses here, which is held against nothing: the paper speaks of networks that converged."""
-    here = "; ".join(f"{task.model} {task.gap(OURS, DENSE_BASELINE)}" for task in shown)
-    return Verdict(claim, "not comparable", here, "measured", "", UNCONVERGED, LONG_COMMAND, COST)
-
-
 def _beside(claim: str, shown: Sequence[Task]) -> Verdict:
     """Return whether HiPress and Espresso end where SSFusion does."""
-    pairs: list[tuple[str, Gap, Wanted]] = [
-        (f"{task.model}: SSFusion over {scheme_name(one)}", task.gap(OURS, one), "equal")
-        for task in shown
-        for one in LAYERWISE
-        if task.knows(one)
-    ]
+    pairs = gaps(shown, *((OURS, one, "equal") for one in LAYERWISE), named=scheme_name)
     missing = [scheme_name(one) for one in LAYERWISE if not any(task.knows(one) for task in shown)]
-    if not pairs:
-        return no_row(claim, missing)
-    return judged_order(claim, pairs, "; ".join(task.words for task in shown), missing)
+    return judged_order(claim, pairs, shown, missing)
 
 
 FIG12 = long_figure(

@@ -1,44 +1,34 @@
 """What tensor fusion costs and saves, beside what was measured here: the share of Fig. 2, and Table I."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from experiments.common.claims.evidence import STAND_INS
 from experiments.common.claims.ledger import PaperClaim, claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
-from experiments.common.evaluation.gaps import LONG
-from experiments.common.evaluation.quality_curves import NO_ROW, where
-from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.style import COLUMN_IN, Table, frame
+from experiments.common.evaluation.gaps import LONG, NO_ROW
+from experiments.common.evaluation.quality_panels import where
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
 from experiments.common.figures.tables import draw_table
+from experiments.common.validation.published_steps import stated
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Panel, metric, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- Fig. 2: share of time spent on sparsification, by fusion degree -------------------------------------------------
 
 SHORT, COST = "ssfx run experiment=missing_rate preset=short", "5 minutes on two cores"
-MODELS = {"resnet152_digits": "ResNet-152", "bert_large_narrow": "BERT-large"}
-"""Models here, and those of the paper whose tensors they have; the second one's tensors are narrower."""
 FUSED_PANELS = {"resnet152_digits": "(a) ResNet-152", "bert_large_narrow": "(b) BERT-large, narrow"}
 
 
-def _fig2(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig2(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel per model: our share by fusion degree and memory, the paper's as open marks."""
     found = shares(rows)
     if not found:
         return None
-    import matplotlib.pyplot as plt
-
     size_in = (COLUMN_IN * max(1.3, len(found)), 2.7)
     canvas, grid = plt.subplots(1, len(found), figsize=size_in, squeeze=False, layout="constrained")
     for (model, memories), axis in zip(found.items(), grid.flat, strict=True):
@@ -89,7 +79,7 @@ def shares(rows: list[Row]) -> dict[str, dict[str, dict[float, float]]]:
     found: dict[str, dict[str, dict[float, list[float]]]] = {}
     for row in rows:
         case = row.case
-        if case.world_size < 2 or case.scheme not in ("per_tensor", "fused_all") or case.model not in MODELS:
+        if case.world_size < 2 or case.scheme not in ("per_tensor", "fused_all") or case.model not in STAND_INS:
             continue
         degree = float(case.scheme_options.get("fusion_degree", 100)) if case.scheme == "fused_all" else 0.0
         if case.scheme == "fused_all" and degree == 0:
@@ -101,7 +91,7 @@ def shares(rows: list[Row]) -> dict[str, dict[str, dict[float, float]]]:
             memory: {degree: median(values) for degree, values in sorted(degrees.items())}
             for memory, degrees in sorted(found[model].items())
         }
-        for model in MODELS
+        for model in STAND_INS
         if model in found
     }
 
@@ -110,7 +100,11 @@ def _printed_shares(model: str) -> dict[float, float]:
     """Return the shares that the paper prints, by fusion degree."""
     found = {}
     for claim in claims_of("ssfusion.fig2"):
-        if claim.metric == "sparsification_share" and claim.bounds and claim.conditions.get("model") == MODELS[model]:
+        if (
+            claim.metric == "sparsification_share"
+            and claim.bounds
+            and claim.conditions.get("model") == STAND_INS[model]
+        ):
             found[float(claim.conditions.get("fusion_degree", 0))] = claim.bounds[0]
     return found
 
@@ -133,7 +127,7 @@ def _share_panel(axis: Axes, model: str, memories: Mapping[str, Mapping[float, f
 
 
 FIG2 = Figure(
-    "ssfusion.fig2", "Fig. 2: share of time spent on sparsification, by fusion degree", drawn(_fig2), _fig2_verdicts,
+    "ssfusion.fig2", "Fig. 2: share of time spent on sparsification, by fusion degree", _fig2, _fig2_verdicts,
     needs={"experiment": "missing_rate"}, command=SHORT, said=_fig2_finding,
     notes=(
         "The paper's other curve, quality by fusion degree, is drawn from long runs: `ssfx figures "
@@ -158,11 +152,11 @@ DENSITY = 0.01
 """The paper's."""
 
 
-def _table1(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
-    """Write the table: a line per fusion degree, per model the paper's column and ours by memory."""
+def _table1(figure: Figure, rows: list[Row]) -> Picture | None:
+    """Return the table: a line per fusion degree, per model the paper's column and ours by memory."""
     table = rate_lines(rows)
     if not table:
-        return []
+        return None
     columns = {"degree": "fusion degree"}
     for key in table[0]:
         if key != "degree":
@@ -172,7 +166,7 @@ def _table1(figure: Figure, rows: list[Row], out: Path) -> list[Path]:
         f"{where(rows)}; ResNet-152 on digits, a narrow BERT-large: two workers, random weights; "
         "VGG on CIFAR-10: a whole training."
     )
-    return draw_table(figure.name, figure.title, columns, table, out, origin=origin, used=rows)
+    return draw_table(figure.title, columns, table, origin=origin, used=rows)
 
 
 def _table1_finding(rows: list[Row]) -> str:
@@ -193,7 +187,7 @@ def _table1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     found = []
     rates = _rates(rows)
     for claim in claims_of("ssfusion.table1"):
-        model = next((name for name, theirs in MODELS.items() if theirs == claim.conditions.get("model")), "")
+        model = next((name for name, theirs in STAND_INS.items() if theirs == claim.conditions.get("model")), "")
         ours = rates.get(model, {})
         at = _degrees(claim, ours)
         if not at or claim.bounds is None:
@@ -223,7 +217,7 @@ def rate_lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
             claim = _rate_claim(model, degree)
             printed = f"{claim.bounds[0]:.1f}" if claim and claim.bounds else "-"
             if model != TRAINED:
-                line[f"paper | {MODELS.get(model, model)}"] = printed if degree else printed.replace("0.0", "0")
+                line[f"paper | {STAND_INS.get(model, model)}"] = printed if degree else printed.replace("0.0", "0")
             for memory in sorted({memory for one in found.values() for memory in one}):
                 value = found.get(degree, {}).get(memory)
                 absent = NO_ROW if model == TRAINED else "-"
@@ -241,7 +235,7 @@ def _rates(rows: Sequence[Row]) -> dict[str, dict[float, dict[str, float]]]:
             degree = float(case.scheme_options.get("fusion_degree", 100)) if case.scheme == "fused_all" else 0.0
             memories = found.setdefault(case.model, {}).setdefault(degree, {})
             memories.setdefault(str(case.memory), []).append(100 * metric(row, "tensor_missing_rate"))
-    order = [*MODELS, *sorted(set(found) - set(MODELS))]
+    order = [*STAND_INS, *sorted(set(found) - set(STAND_INS))]
     return {
         model: {
             degree: {memory: median(values) for memory, values in memories.items()}
@@ -267,7 +261,7 @@ def _like_the_paper(row: Row) -> bool:
 def _rate_claim(model: str, degree: float) -> PaperClaim | None:
     subject = f"multi-tensor({degree:g})" if degree else "per-tensor"
     for claim in claims_of("ssfusion.table1"):
-        if (claim.subject, claim.conditions.get("model")) == (subject, MODELS.get(model)):
+        if (claim.subject, claim.conditions.get("model")) == (subject, STAND_INS.get(model)):
             return claim
     return None
 
@@ -284,10 +278,11 @@ def _trend(claim: PaperClaim, ours: Mapping[float, Mapping[str, float]], said: s
     degrees = [degree for degree in ours if degree]
     series = [[ours[degree][memory] for degree in degrees] for memory in ours[degrees[0]]]
     grows = all(a < b for one in series for a, b in pairwise(one))
-    assert claim.bounds is not None
     ends = [one[0] for one in series], [one[-1] for one in series]
     close = all(
-        abs(value / stated - 1) <= 0.05 for values, stated in zip(ends, claim.bounds, strict=True) for value in values
+        abs(value / printed - 1) <= 0.05
+        for values, printed in zip(ends, stated(claim.id), strict=True)
+        for value in values
     )
     outcome: Outcome = "agrees" if grows and close else "partly" if grows else "disagrees"
     here = f"grows from {min(ends[0]):.3g} to {max(ends[1]):.3g} %" if grows else "does not grow throughout"

@@ -1,21 +1,64 @@
 """Time to sparsify one tensor, in SSFusion's paper and measured here: Fig. 4 and Table III."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from statistics import quantiles
+from typing import Any, NamedTuple
 
 from experiments.common.claims.verdicts import Outcome, Verdict, compared, span
-from experiments.common.figures.figure import Figure, drawn
-from experiments.common.figures.latency import COMMAND as TIMED_BY
-from experiments.common.figures.latency import Point, points, published
-from experiments.common.figures.style import COLUMN_IN, Table, frame
+from experiments.common.figures.figure import Figure
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
 from experiments.common.figures.tables import Tabular
+from experiments.common.validation.published_steps import number
+from ssfx.core.errors import RunError
+from ssfx.core.origin import Kind
 from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import metric
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
+TIMED_BY = (
+    "python benchmarks/compressors.py --models '' --seconds 30 --only dgc,gaussiank,randomk,redsync,sidco "
+    "--rows results/reference/compressors_local.jsonl"
+)
+"""What makes the rows; the sizes include those of the paper's Table III."""
+
+ITEM_BYTES = 4
+SIZES_KB = (10, 100, 1000, 10000)
+"""Sizes of the paper's Table III, in thousands of bytes."""
+
+
+class Point(NamedTuple):
+    """Compression of one tensor of `nbytes` (as float32) by one codec: median and middle 80 percent of `n` times."""
+
+    kind: Kind
+    hardware: str
+    codec: str
+    nbytes: int
+    median_s: float
+    p10_s: float
+    p90_s: float
+    n: int
+
+
+def points(rows: Sequence[Row]) -> list[Point]:
+    """Return one point a row, by machine, codec and size; RunError for a row that holds no times."""
+    return sorted(map(_point, rows))
+
+
+def published(device: str) -> dict[int, float]:
+    """Return the paper's DGC times in seconds by bytes on "gpu" or "cpu": Table III, claims ssfusion.table3.*."""
+    return {size_kb * 1000: number(f"ssfusion.table3.{device}.{size_kb}kb") * 1e-3 for size_kb in SIZES_KB}
+
+
+def _point(row: Row) -> Point:
+    times = row.samples.get("compress_s", [])
+    if len(times) < 2:
+        raise RunError(f"row {row.run_id} ({row.case.label}) has no times to compress; make it again: {TIMED_BY}")
+    low_s, *_, high_s = quantiles(times, n=10, method="inclusive")
+    nbytes = ITEM_BYTES * int(row.case.model.removeprefix("vector(numel=").removesuffix(")"))
+    return Point(
+        row.origin.kind, row.origin.hardware, row.case.compressor or "", nbytes, metric(row, "compress_s"), low_s,
+        high_s, len(times),
+    )  # fmt: skip
 
 
 # ---- Fig. 4: five sparsifiers, by the size of the tensor -------------------------------------------------------------
@@ -27,13 +70,11 @@ FLAT = 2.0
 """Times that ten times the bytes may take where the time is nearly constant."""
 
 
-def _fig4(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _fig4(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return one line per sparsifier over sizes, one axis per machine, with the published points of Table III."""
-    shown = points(rows)
+    shown = points(_five(rows))
     if not shown:
         return None
-    import matplotlib.pyplot as plt
-
     machines = [list(group) for _, group in groupby(shown, key=lambda point: (point.kind, point.hardware))]
     width_in = 1.5 * COLUMN_IN if len(machines) == 1 else 2 * COLUMN_IN
     canvas, axes = plt.subplots(
@@ -43,7 +84,7 @@ def _fig4(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
         _machine(machine, axis)
     origin = "CPU time of one thread, median, 10th to 90th percentile. Open: printed in the paper, wall time."
     frame(canvas, figure.title, origin, ncols=4)
-    return canvas, latency_lines(shown)
+    return canvas, latency_lines(shown), _five(rows)
 
 
 def _fig4_finding(rows: list[Row]) -> str:
@@ -139,17 +180,15 @@ def _machine(machine: list[Point], axis: Axes) -> None:
             label=f"DGC on {device.upper()}, paper",
         )  # fmt: skip
     axis.set_title(f"{machine[0].kind} on {machine[0].hardware}", loc="left", fontsize=6.5)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+    axis.set(xscale="log", yscale="log")
     ticks = {1: "1 KB", 10: "10 KB", 100: "100 KB", 1e3: "1 MB", 1e4: "10 MB", 1e5: "100 MB"}
     axis.set_xticks(list(ticks), list(ticks.values()))
-    axis.set_xlabel("size of the tensor in float32")
-    axis.set_ylabel("time (ms)")
+    axis.set(xlabel="size of the tensor in float32", ylabel="time (ms)")
     axis.grid()
 
 
 FIG4 = Figure(
-    "ssfusion.fig4", "Fig. 4: time to sparsify one tensor, by its size", drawn(_fig4, _five), _fig4_verdicts,
+    "ssfusion.fig4", "Fig. 4: time to sparsify one tensor, by its size", _fig4, _fig4_verdicts,
     needs={"experiment": "compressors", "memory": None, "device": "cpu"}, command=TIMED_BY, said=_fig4_finding,
     notes=("Other hardware than the paper's, so levels do not compare. No GPU was measured here.",),
 )  # fmt: skip

@@ -6,13 +6,15 @@ from functools import cache
 from statistics import median
 from typing import Any
 
-from experiments.common.claims.ledger import claims_by_id, claims_of
+from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
 from experiments.common.evaluation.gaps import LONG
+from experiments.common.evaluation.judging import ON_ONE_CORE
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import Table
 from experiments.common.figures.tables import Tabular
+from experiments.common.validation.published_steps import number
 from ssfx.config.compose import compose
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import FEWEST_STEPS
@@ -20,9 +22,6 @@ from ssfx.lab.config.epochs import with_steps
 from ssfx.lab.results.comparisons import metric
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes import schemes
-
-COST = "seconds on one core"
-
 
 # ---- Table II: number and size proportion of small and large tensors -------------------------------------------------
 
@@ -62,28 +61,21 @@ def _table2(figure: Figure, rows: list[Row]) -> Table:
     for network in VARIANTS:
         ours = shares(network)
         for key, heading in SHARES.items():
-            claim = claims_by_id()[f"ssfusion.table2.{network.claim}.{key}"]
-            assert claim.bounds is not None
-            verdict = compared(claim.id, claim.bounds[0], ours[key], decimals=2)
+            claim = f"ssfusion.table2.{network.claim}.{key}"
+            first = key == "small.count"
             table.append(
                 {
-                    "model": network.name if key == "small.count" else "",
-                    "tensors": sizes(network)[0] if key == "small.count" else "",
+                    "model": network.name if first else "",
+                    "tensors": len(_numels(network)) if first else "",
                     "share": heading,
                     "ssfx": f"{ours[key]:.2f}",
-                    "paper": f"{claim.bounds[0]:.2f}",
-                    "verdict": verdict.outcome,
-                    "network": network.definition if key == "small.count" else "",
-                    "claim": claim.id,
+                    "paper": f"{number(claim):.2f}",
+                    "verdict": compared(claim, number(claim), ours[key], decimals=2).outcome,
+                    "network": network.definition if first else "",
+                    "claim": claim,
                 }
             )
     return table
-
-
-def _table2_finding(rows: list[Row]) -> str:
-    """Return the shares of small tensors."""
-    parts = [f"{network.name} {shares(network)['small.count']:.2f} %" for network in VARIANTS]
-    return f"tensors of fewer than {THRESHOLD:,} elements: {', '.join(parts)}"
 
 
 def _table2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
@@ -92,14 +84,11 @@ def _table2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     for network in VARIANTS:
         ours = shares(network)
         for key in SHARES:
-            claim = claims_by_id()[f"ssfusion.table2.{network.claim}.{key}"]
-            assert claim.bounds is not None
-            why = f"With {network.definition}."
-            one = compared(
-                claim.id, claim.bounds[0], ours[key], decimals=2, unit="%", reason=why, command=figure.command
-            )
+            claim, why = f"ssfusion.table2.{network.claim}.{key}", f"With {network.definition}."
+            printed = number(claim)
+            one = compared(claim, printed, ours[key], decimals=2, unit="%", reason=why, command=figure.command)
             of_task = shares(replace(network, labels=None))[key]
-            if compared(claim.id, claim.bounds[0], of_task, decimals=2).outcome != one.outcome:
+            if compared(claim, printed, of_task, decimals=2).outcome != one.outcome:
                 other = f"Only with {network.definition}; that of the task has {of_task:.2f} %."
                 one = replace(one, outcome="partly", reason=other)
             found.append(one)
@@ -108,7 +97,7 @@ def _table2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         Verdict(
             "ssfusion.table2.threshold", "agrees" if every else "disagrees", f"{THRESHOLD:,} elements", "computed",
             reason="This threshold, taken as strictly less, gives every share of the table.", command=figure.command,
-            cost=COST,
+            cost=ON_ONE_CORE,
         )
     )  # fmt: skip
     kilobytes = [width * THRESHOLD / 1000 for width in (2, 4)]
@@ -116,7 +105,7 @@ def _table2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         compared(
             "ssfusion.table2.threshold_kb", (200.0, 200.0), (kilobytes[0], kilobytes[1]), relative=0.05, unit="KB",
             reason="102,400 elements are 205 KB at two bytes each, and 410 KB in float32.", command=figure.command,
-            cost=COST,
+            cost=ON_ONE_CORE,
         )
     )  # fmt: skip
     return found
@@ -128,12 +117,6 @@ def shares(network: Variant) -> dict[str, float]:
     small = [numel for numel in numels if numel < THRESHOLD]
     count, size = 100 * len(small) / len(numels), 100 * sum(small) / sum(numels)
     return {"small.count": count, "small.size": size, "large.count": 100 - count, "large.size": 100 - size}
-
-
-def sizes(network: Variant) -> tuple[int, int]:
-    """Return the number of tensors and of elements."""
-    numels = _numels(network)
-    return len(numels), sum(numels)
 
 
 def _numels(network: Variant) -> list[int]:
@@ -154,7 +137,9 @@ TABLE2 = Figure(
         },
         _table2,
     ),
-    _table2_verdicts, said=_table2_finding,
+    _table2_verdicts,
+    said=lambda _: f"tensors of fewer than {THRESHOLD:,} elements: "
+    + ", ".join(f"{network.name} {shares(network)['small.count']:.2f} %" for network in VARIANTS),
     notes=(
         "ViT-large matches only with a head of at most ten classes: with the 1,000 classes of ImageNet, the task that "
         "the paper names for it, one more tensor is large and the share of small ones is 62.50 %.",
@@ -165,6 +150,8 @@ TABLE2 = Figure(
 
 # ---- Table IV: evaluation tasks --------------------------------------------------------------------------------------
 
+UNITS = {"MB": ((1e6, "MB"), (2**20, "MiB")), "GB": ((1e9, "GB"), (2**30, "GiB"))}
+"""What the table's units may mean, the decimal meaning first."""
 MASKS_BYTES = 36 * 4 * 2**20
 """Causal masks that a stored GPT2-large holds beside its parameters: one of 4 MiB a layer."""
 
@@ -195,30 +182,20 @@ class Task:
     network: Network
     others: tuple[Network, ...] = ()
 
-    @property
-    def decimals(self) -> int:
-        """Decimals of the printed number."""
-        return len(self.printed.split()[0].partition(".")[2])
-
-    @property
-    def stated(self) -> float:
-        """The printed number."""
-        return float(self.printed.split()[0])
-
     def fits(self, network: Network) -> str:
         """Return the size as it must be rounded to give the printed number, "" if neither unit does."""
-        prefix = self.printed.split()[1]
-        units = {"MB": ((1e6, "MB"), (2**20, "MiB")), "GB": ((1e9, "GB"), (2**30, "GiB"))}[prefix]
-        for divisor, unit in units:
+        printed, prefix = self.printed.split()
+        for divisor, unit in UNITS[prefix]:
             size = network.nbytes / divisor
-            if compared("", self.stated, size, decimals=self.decimals).outcome == "agrees":
+            decimals = len(printed.partition(".")[2])
+            if compared("", float(printed), size, decimals=decimals).outcome == "agrees":
                 return f"{size:.2f} {unit}"
         return ""
 
     def own(self) -> str:
         """Return the size of the task's network in the unit of the table, taken as decimal."""
-        divisor = {"MB": 1e6, "GB": 1e9}[self.printed.split()[1]]
-        return f"{self.network.nbytes / divisor:.2f} {self.printed.split()[1]}"
+        divisor, unit = UNITS[self.printed.split()[1]][0]
+        return f"{self.network.nbytes / divisor:.2f} {unit}"
 
 
 SQUAD = Network("bert_base", "question answering head")
@@ -278,9 +255,8 @@ def _table4_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         outcome, here, why = _outcome(task)
         said = f"{why[0].upper()}{why[1:]}."
         ours = here or task.own()
-        found.append(
-            Verdict(f"ssfusion.table4.{task.claim}", outcome, ours, "computed", "", said, figure.command, COST)
-        )
+        claim = f"ssfusion.table4.{task.claim}"
+        found.append(Verdict(claim, outcome, ours, "computed", "", said, figure.command, ON_ONE_CORE))
     models = {task.model: task.kind for task in TASKS}
     counts = {
         "models_nine": len(models),
@@ -289,9 +265,8 @@ def _table4_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         "tasks": len(TASKS),
     }
     for name, count in counts.items():
-        claim = claims_by_id()[f"ssfusion.setup.{name}"]
-        assert claim.bounds is not None
-        found.append(compared(claim.id, claim.bounds[0], count, decimals=0, command=figure.command))
+        claim = f"ssfusion.setup.{name}"
+        found.append(compared(claim, number(claim), count, decimals=0, command=figure.command))
     return found
 
 
@@ -364,18 +339,17 @@ def _table5_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     for claim in claims_of("ssfusion.table5"):
         share = ours.get(str(claim.conditions.get("model")))
         if share is not None:
+            outcome: Outcome = "not comparable"
             words = f"{share['percent']:.2g} % of {share['steps']} steps"
-            calibration = share["calibration"]
-            found.append(
-                Verdict(claim.id, "not comparable", words, "simulated", calibration, SAID, figure.command, COST)
-            )
         elif claim.id.endswith("negligible") and len(ours) == len(TRAINED):
             shares = [one["percent"] for one in ours.values()]
             below = sum(value < NEGLIGIBLE for value in shares)
-            outcome: Outcome = "agrees" if below == len(shares) else "disagrees"
+            outcome = "agrees" if below == len(shares) else "disagrees"
             words = f"{below} of {len(shares)} below {NEGLIGIBLE:g} %: {min(shares):.2g} to {max(shares):.2g} %"
-            calibration = next(iter(ours.values()))["calibration"]
-            found.append(Verdict(claim.id, outcome, words, "simulated", calibration, SAID, figure.command, COST))
+        else:
+            continue
+        calibration = next(iter(ours.values()))["calibration"]
+        found.append(Verdict(claim.id, outcome, words, "simulated", calibration, SAID, figure.command, ON_ONE_CORE))
     return found
 
 
@@ -383,9 +357,9 @@ def profiling_lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return one line per model of the paper that was simulated, then one per model that was trained."""
     table = []
     for name, one in _simulated(rows).items():
-        claim = next((c for c in claims_of("ssfusion.table5") if c.conditions.get("model") == name), None)
+        printed = next((c.bounds for c in claims_of("ssfusion.table5") if c.conditions.get("model") == name), None)
         table.append({
-            "model": name, "paper": f"{claim.bounds[0]:g}" if claim and claim.bounds else "-",
+            "model": name, "paper": f"{printed[0]:g}" if printed else "-",
             "ours": f"{one['percent']:.2g}", "observed": one["observed"], "steps": one["steps"],
             "profile_s": f"{one['profile_s']:.2g}", "plan_s": "not simulated", "source": "simulated",
         })  # fmt: skip

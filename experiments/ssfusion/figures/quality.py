@@ -7,22 +7,22 @@ from itertools import pairwise
 from statistics import fmean
 
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.artifacts import Quality, long_figure
+from experiments.common.evaluation.artifacts import long_figure
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
 from experiments.common.evaluation.gaps import (
     COST,
-    Gap,
+    Compared,
     Task,
-    Wanted,
+    gaps,
     judged_gaps,
     judged_order,
     no_row,
     tasks,
     usual,
 )
-from experiments.common.evaluation.judging import number
-from experiments.common.evaluation.quality_panels import Panel
+from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.figure import Figure
+from experiments.common.validation.published_steps import number
 from ssfx.core.rows import Row
 
 DENSITY = 0.01
@@ -67,7 +67,7 @@ def _fig2(rows: list[Row]) -> list[Panel]:
         colours = {name: DEGREE_COLOURS[name] for name in DEGREE_COLOURS if name in stated or name == PER_TENSOR}
         task = next(iter(standing_in(found, paper)), None)
         colours |= {name: DEGREE_COLOURS[name] for name in DEGREE_COLOURS if task and name in task.methods}
-        colours = dict(sorted(colours.items(), key=_degree))
+        colours = dict(sorted(colours.items(), key=lambda item: list(DEGREE_COLOURS).index(item[0])))
         panels.append(Panel(titled(f"({panel}) ", task, paper), task, colours, PER_TENSOR, stated))
     return panels
 
@@ -79,25 +79,25 @@ def _fig2_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
     for panel, (quality, paper) in DEGREE_PANELS.items():
         stated = printed_by_degree(panel)
         claims = {name: f"ssfusion.fig2.{panel}.fd{name.removesuffix(' %')}.{quality}" for name in stated}
-        given = judged_gaps(standing_in(every, paper), claims, stated, PER_TENSOR, paper)
-        judged = {one.claim for one in given}
-        found += [*given, *(no_row(claim, [f"{name} of the tensors joined in place of {paper}"])
-                            for name, claim in claims.items() if claim not in judged)]  # fmt: skip
+        found += judged_gaps(
+            standing_in(every, paper), claims, stated, PER_TENSOR, paper,
+            lambda name, paper=paper: f"{name} of the tensors joined in place of {paper}",  # type: ignore[misc]
+        )  # fmt: skip
     for task in standing_in(every, paper := DEGREE_PANELS["a"][1])[:1]:
         own = [float(row.metrics["top1"] or 0.0) for row in task.methods[PER_TENSOR]]
         why = f"the level of {task.words} in place of {paper}"
         found.append(Verdict("ssfusion.fig2.a.per.acc", "not comparable", f"{100 * fmean(own):.1f} percent", "measured",
                              "", why, LONG_COMMAND, COST))  # fmt: skip
-    pairs: list[tuple[str, Gap, Wanted]] = []
+    pairs: list[Compared] = []
     words = []
     for task in every:
         known = [f"{degree} %" for degree in DEGREES if task.knows(f"{degree} %")]
-        words += [task.words] if known else []
+        words += [task] if known else []
         pairs += [(f"{one} over {PER_TENSOR}", task.gap(one, PER_TENSOR), "below") for one in known]
         pairs += [(f"{few} over {more}", task.gap(few, more), "not below") for few, more in pairwise(known)]
     if not pairs:
         return [*found, no_row("ssfusion.fig2.mono.acc", ["several fusion degrees"])]
-    return [*found, judged_order("ssfusion.fig2.mono.acc", pairs, "; ".join(words))]
+    return [*found, judged_order("ssfusion.fig2.mono.acc", pairs, words)]
 
 
 def _fig2_finding(rows: list[Row]) -> str:
@@ -129,10 +129,6 @@ def printed_by_degree(panel: str) -> dict[str, float]:
     start = f"ssfusion.fig2.{panel}"
     degrees = (20, ALL) if panel == "a" else (ALL,)
     return {f"{d} %": number(f"{start}.fd{d}.{quality}") / number(f"{start}.per.{quality}") for d in degrees}
-
-
-def _degree(item: tuple[str, str]) -> int:
-    return 0 if item[0] == PER_TENSOR else int(item[0].removesuffix(" %"))
 
 
 FIG2 = long_figure(
@@ -168,24 +164,24 @@ def _fig5b_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
     """Return whether selective quality equals that of per-tensor and of dense training, and the sign of its gains."""
     every = tasks(rows, way)
     found: list[Verdict] = []
-    pairs: list[tuple[str, Gap, Wanted]] = []
-    words = []
+    shown: list[Task] = []
     for key, paper in GAIN_PANELS.items():
         here = standing_in(every, paper)
         own = [one for one in here if one.knows("selective")]
         printed = {"selective": 1 + number(_gain_claim(key)), "multi-tensor": 1.0}
-        given = judged_gaps(own, {"selective": _gain_claim(key)}, printed, "multi-tensor", paper)
         missing = [name for name in ("selective", "multi-tensor") if not any(one.knows(name) for one in here)]
-        found += given or [no_row(_gain_claim(key), missing)]
-        for task in own[:1]:
-            words.append(task.words)
-            pairs += [
-                (f"{task.model}: selective over {other}", task.gap("selective", other), "equal")
-                for other in ("per-tensor", "dense")
-                if task.knows(other)
-            ]
+        found += judged_gaps(
+            own,
+            {"selective": _gain_claim(key)},
+            printed,
+            "multi-tensor",
+            paper,
+            lambda _, missing=missing: ", ".join(missing),  # type: ignore[misc]
+        )
+        shown += own[:1]
+    pairs = gaps(shown, ("selective", "per-tensor", "equal"), ("selective", "dense", "equal"))
     parity = "ssfusion.fig5.acc_parity"
-    return [*found, judged_order(parity, pairs, "; ".join(words)) if pairs else no_row(parity, ["selective"])]
+    return [*found, judged_order(parity, pairs, shown) if pairs else no_row(parity, ["selective"])]
 
 
 def _fig5b_finding(rows: list[Row]) -> str:

@@ -1,26 +1,19 @@
 """SSFusion's throughput beside its rivals', simulated and on this machine: Figs. 5(a), 11 and 14 to 17."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.simulated import judged
+from experiments.common.claims.values import BASELINES, SPEED
 from experiments.common.claims.verdicts import Verdict, compared
-from experiments.common.figures import gains, grouped_bars
 from experiments.common.figures.auto import AT_DENSITY, AUTO, BY_QUALITY, NO_PRINTED_TIMES, SAME_COMPRESSOR, budget_said
-from experiments.common.figures.figure import Figure, drawn, simulated
+from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.gains import Gains
 from experiments.common.figures.grouped_bars import Groups, judge_cells
-from experiments.common.figures.paper_words import MODELS, RIVALS
-from experiments.common.figures.style import ORIGIN_HATCHES, Table, drawn_panels, facts, few, scheme_colour
+from experiments.common.figures.paper_words import MODELS
+from experiments.common.figures.style import ORIGIN_HATCHES, Axes, Picture, drawn_panels, facts, few, scheme_colour
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, Panel, Spread, cells, metric, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 # ---- Fig. 5(a): per-tensor, multi-tensor and selective sparsification ------------------------------------------------
 
@@ -43,7 +36,7 @@ FIG5 = Figure(
         "model", _alone, panel=lambda cell: f"{cell.case.world_size} V100S", metric="iteration_s",
         label="time per iteration (s)", schemes=("ddp", "per_tensor", "fused_all", "ssfusion_naive"), paper=_printed,
     ),
-    judge_cells, needs=simulated("selective"), said=grouped_bars.finding,
+    judge_cells, needs=simulated("selective"),
     notes=(
         "Per-tensor: scheme=per_tensor; multi-tensor: fused_all; selective: ssfusion_naive, leaving small tensors "
         "dense.",
@@ -57,7 +50,7 @@ FIG5 = Figure(
 
 def _fig11_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return the verdicts on the number of rivals and on gains over them."""
-    run = [rival for rival in RIVALS if any(rival in cell.rows for cell in cells(rows))]
+    run = [rival for rival in BASELINES if any(rival in cell.rows for cell in cells(rows))]
     number = compared("ssfusion.setup.baselines", 6, len(run), decimals=0, unit="rivals", command=figure.command)
     return [number, *judged(figure.name, rows, figure.command)]
 
@@ -65,7 +58,7 @@ def _fig11_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 FIG11 = Figure(
     "ssfusion.fig11", "Fig. 11: throughput of SSFusion over that of each rival, 200 Gbit/s between nodes",
     Gains("resnet152 vit_large bert_large gpt2_large", "rivals"), _fig11_verdicts,
-    needs=simulated("throughput"), said=gains.finding,
+    needs=simulated("throughput"),
     command="ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published",
     notes=(
         "Dots: the throughput of SSFusion over that of the rival, less one; filled with every method at its best, open "
@@ -89,7 +82,7 @@ def _sparsifier(cell: Cell) -> tuple[float, str]:
 FIG14 = Figure(
     "ssfusion.fig14", "Fig. 14: throughput of SSFusion over that of each rival, by sparsifier, 64 GPUs",
     Gains("resnet152 bert_large", "settings", _sparsifier, "sparsifier"), judge_cells,
-    needs=simulated("compressors"), said=gains.finding,
+    needs=simulated("compressors"),
     notes=(
         "Grey: the range that the paper prints for this model and sparsifier over its six rivals. It contradicts the "
         "range of Experiment 1 for the same setting (SSF-02).",
@@ -100,7 +93,7 @@ FIG14 = Figure(
 FIG15 = Figure(
     "ssfusion.fig15", "Fig. 15: throughput of SSFusion over that of each rival, by density, 64 GPUs",
     Gains("", "settings", lambda cell: (-cell.density, f"density {cell.density:g}"), "density asked for"), judge_cells,
-    needs=simulated("density"), said=gains.finding,
+    needs=simulated("density"),
     notes=(
         "Grey: the range that the paper prints for this density over its six rivals. That of density 0.01 is also "
         "printed for 100 Gbit/s in Experiment 6 (SSF-03).",
@@ -128,7 +121,6 @@ def _device(cell: Cell) -> tuple[float, str]:
 FIG16 = Figure(
     "ssfusion.fig16", "Fig. 16: throughput by bandwidth between nodes, ResNet-152 on 64 GPUs",
     Groups("line rate of a node (Gbit/s)", _rate), judge_cells, needs=simulated("bandwidth"),
-    said=grouped_bars.finding,
     notes=(
         "The paper does not name the model of this experiment; ResNet-152 is that of Experiment 5, whose range at "
         "density 0.01 is the one that it prints for 100 Gbit/s here (SSF-03).",
@@ -138,7 +130,7 @@ FIG16 = Figure(
 )  # fmt: skip
 FIG17 = Figure(
     "ssfusion.fig17", "Fig. 17: throughput of two large models on 64 GPUs of 40 and 80 GB", Groups("device", _device),
-    judge_cells, needs=simulated("large_models"), said=grouped_bars.finding,
+    judge_cells, needs=simulated("large_models"),
     notes=(
         "Memory by footprint: float32 weights, gradients, AdamW state, residual, activations with fused attention. The "
         "paper prints no batch size: one sample, as its 38.2 GB for GPT2-XL leave room for no more.",
@@ -150,18 +142,13 @@ FIG17 = Figure(
 
 # ---- Fig. 11 on this machine: beside dense DDP and the single worker's ideal -----------------------------------------
 
-METRIC = "throughput_samples_per_s"
 
-
-def _here(figure: Figure, rows: list[Row]) -> tuple[Canvas, Table] | None:
+def _here(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return bars of the median throughput, whiskers over all runs, the scaling factor T_P / (P T_1) at its right."""
     shown = [few(panel) for panel in panels(rows)]
     if not shown:
         return None
-    tables = [lines(panel) for panel in shown]
-    text = [*facts(shown), *budget_said(rows)]
-    canvas = drawn_panels(shown, tables, _here_panel, text, "throughput (samples/s)")
-    return canvas, [line for table in tables for line in table]
+    return drawn_panels(shown, lines, _here_panel, [*facts(shown), *budget_said(rows)], "throughput (samples/s)")
 
 
 def _here_finding(rows: list[Row]) -> str:
@@ -189,11 +176,11 @@ def _relative(line: dict[str, Any], dense: dict[str, Any]) -> str:
 
 def lines(panel: Panel) -> list[dict[str, Any]]:
     """Return one line of the table per bar."""
-    single = Spread.of(panel.single, METRIC).median if panel.single else None
-    dense = Spread.of(panel.dense, METRIC).median if panel.dense else None
+    single = Spread.of(panel.single, SPEED).median if panel.single else None
+    dense = Spread.of(panel.dense, SPEED).median if panel.dense else None
     found = []
     for label, rows in panel.bars.items():
-        spread = Spread.of(rows, METRIC)
+        spread = Spread.of(rows, SPEED)
         found.append(
             {
                 **panel.columns(),
@@ -226,14 +213,14 @@ def _here_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
             said = f"{line['scaling_factor']:.2f}"
             axis.annotate(said, (1, y), xycoords=("axes fraction", "data"), ha="right", va="center")
     if panel.dense:
-        axis.axvline(Spread.of(panel.dense, METRIC).median, color="black", linewidth=0.8)
+        axis.axvline(Spread.of(panel.dense, SPEED).median, color="black", linewidth=0.8)
     if ideal:
         axis.axvline(ideal, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
     axis.set_xlim(0, right * 1.25)  # leaves room for the column of scaling factors
 
 
 FIG11_HERE = Figure(
-    "ssfusion.fig11_here", "Throughput of small models on this machine, beside dense DDP", drawn(_here),
+    "ssfusion.fig11_here", "Throughput of small models on this machine, beside dense DDP", _here,
     about=("ssfusion.fig11", "ssfusion.headline.throughput"), needs={"experiment": "throughput", "calibration": ""},
     command="ssfx run experiment=throughput preset=short", said=_here_finding,
     notes=(

@@ -6,11 +6,11 @@ none of them speaks to is "not attempted", with the reason.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
 from experiments.common.claims.evidence import evidence
 from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, ledgers, used_by
 from experiments.common.claims.verdicts import JUDGED, Verdict, headline
+from experiments.common.figures.figure import Figure
 from ssfx.advice.trust import Trust, trust_in
 from ssfx.core.errors import SsfxError
 from ssfx.core.rows import Row
@@ -19,33 +19,7 @@ TIMES = ("ms", "s", "x")
 """Units of times and of their ratios, which the error of simulated steps says something of."""
 
 
-class Judging(Protocol):
-    """What this module needs to know of a figure; experiments.common.figures.figure.Figure is one."""
-
-    @property
-    def name(self) -> str:
-        """Id of the artifact."""
-
-    @property
-    def claims(self) -> tuple[str, ...]:
-        """Artifacts or claims of the ledger that it is about."""
-
-    @property
-    def needs(self) -> Mapping[str, Any]:
-        """Fields of a case that its rows have; empty where it needs no rows."""
-
-    @property
-    def command(self) -> str:
-        """What makes its rows."""
-
-    def judge(self, rows: list[Row]) -> Sequence[Verdict]:
-        """Return its own verdicts on claims."""
-
-    def select(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows that it needs."""
-
-
-def verdicts(figures: Iterable[Judging], rows: Sequence[Row]) -> list[Verdict]:
+def verdicts(figures: Iterable[Figure], rows: Sequence[Row]) -> list[Verdict]:
     """Return at least one verdict for every claim of the ledger, in the ledger's order; several sources, several.
 
     ValueError if a figure judges a claim that no ledger has. A figure whose rows cannot be used (a metric is missing)
@@ -56,7 +30,8 @@ def verdicts(figures: Iterable[Judging], rows: Sequence[Row]) -> list[Verdict]:
     broken: dict[str, str] = {}
     for figure in figures:
         try:
-            given = _verdicts_of(figure, rows)
+            selected = figure.select(rows) if figure.needs else []
+            given = figure.judge(selected) if selected or not figure.needs else []
         except SsfxError as error:
             broken |= dict.fromkeys(figure.claims, str(error))
             continue
@@ -77,7 +52,7 @@ def verdicts(figures: Iterable[Judging], rows: Sequence[Row]) -> list[Verdict]:
     return [verdict for several in by_claim.values() for verdict in several]
 
 
-def headlines(figures: Iterable[Judging], rows: Sequence[Row]) -> Mapping[str, Verdict]:
+def headlines(figures: Iterable[Figure], rows: Sequence[Row]) -> Mapping[str, Verdict]:
     """Return the one verdict that counts for each of all claims; see experiments.common.claims.verdicts.headline."""
     return headline(verdicts(figures, rows))
 
@@ -92,8 +67,9 @@ def why_not_attempted(claim: PaperClaim) -> str:
         return "It is about other work or general knowledge, which ssfx does not experiment on."
     if claim.type == "formula":
         return "It is a formula; no script of ssfx works it out yet."
-    models = ", ".join(_models(claim))
-    where = f" of {models}" if models else ""
+    models = claim.conditions.get("models", claim.conditions.get("model")) or []
+    named = models if isinstance(models, str) else ", ".join(map(str, models))
+    where = f" of {named}" if named else ""
     return {
         "static": "It follows from shapes or arithmetic; no script of ssfx works it out yet.",
         "gpu": f"It needs measurements{where} on the paper's GPUs, and no GPU was at hand.",
@@ -101,11 +77,6 @@ def why_not_attempted(claim: PaperClaim) -> str:
         "algorithmic": f"It needs training steps{where} on the paper's data, which were not run here.",
         "simulation": f"Simulation could speak to it; no experiment of ssfx simulates this setting{where} yet.",
     }[claim.reproducible_by]
-
-
-def _models(claim: PaperClaim) -> list[str]:
-    named = claim.conditions.get("models", claim.conditions.get("model"))
-    return [named] if isinstance(named, str) else [str(name) for name in named or []]
 
 
 def _as_it_counts(verdict: Verdict, claim: PaperClaim) -> Verdict:
@@ -139,8 +110,3 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
         return verdict
     why = f"{off:.0%} off, and published steps are {trust.mean:.0%} off on average in simulation; {verdict.reason}"
     return replace(verdict, outcome="within error", reason=why)
-
-
-def _verdicts_of(figure: Judging, rows: Sequence[Row]) -> Sequence[Verdict]:
-    selected = figure.select(rows) if figure.needs else []
-    return figure.judge(selected) if selected or not figure.needs else []
