@@ -193,7 +193,7 @@ def decoded(compressor: Compressor, path: str) -> tuple[Counter, float]:
     run(batch, compressor)
     out, ctx = torch.zeros(SIDE * SIDE), Context(0, 0, 0, 2, DENSITY, 0, ((SIDE, SIDE),), batch.states[0])
     with counting(path) as counter:
-        if compressor.sparse:  # as runtime.packed does for a whole lane
+        if compressor.sparse:  # as runtime.packed_message does for a whole lane
             out.index_add_(0, batch.payload.indices, batch.payload.values.float().mul_(0.5))
         else:
             compressor.decompress_add(batch.payload, out, ctx, scale=0.5)

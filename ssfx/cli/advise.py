@@ -7,22 +7,29 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ssfx.advice import Advice, Entry, Setting, break_evens, sentences
+from ssfx.advice import advise as ranked
+from ssfx.advice.answer import answer_of
+from ssfx.advice.break_even import BreakEven
+from ssfx.advice.checked import where_checked
+from ssfx.advice.quality_ranking import quality_ranking, recorded_of
+from ssfx.advice.screen import NEVER_SHARDED, first_screen
+from ssfx.advice.time_to_quality import Estimate, TimeToQuality
+from ssfx.advice.training_time import TrainingTime, training_times
+from ssfx.advice.trust import Trust
 from ssfx.cli.completion import overrides_argument
+from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page
 from ssfx.cli.terminal import print_table, say
+from ssfx.config.advice_question import by_quality, resolve_setting
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import results_dir
 from ssfx.core.plugins import provided
-
-if TYPE_CHECKING:
-    from ssfx.advice import Advice, Entry, Setting
-    from ssfx.advice.break_even import BreakEven
-    from ssfx.advice.time_to_quality import Estimate, TimeToQuality
-    from ssfx.advice.training_time import TrainingTime
-    from ssfx.advice.trust import Trust
+from ssfx.perf_model.cautions import cautions
+from ssfx.perf_model.recorded_times import measured_on
 
 
 @click.command(short_help="Rank all schemes for a model on a cluster.")
@@ -44,10 +51,6 @@ def advise(
 
     For example: ssfx advise model=bert_large cluster=64gpu density=0.01
     """
-    from ssfx.advice import advise as ranked
-    from ssfx.advice import break_evens, sentences
-    from ssfx.config.advice_question import by_quality, resolve_setting
-
     if not overrides:
         raise ConfigError(
             "say which model on which cluster: ssfx advise model=bert_large cluster=64gpu; ssfx list models and "
@@ -87,9 +90,6 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
 
     Of a model with recorded runs to a target that is the time to this target, unless a number of steps is asked about.
     """
-    from ssfx.advice.quality_ranking import quality_ranking, recorded_of
-    from ssfx.perf_model.cautions import cautions
-
     rows = provided("ssfx.hooks", "rows")
     recorded = rows(results_dir()) if rows is not None else []
     if setting.sharding is not None or setting.train_steps is not None or not recorded_of(setting, recorded):
@@ -122,10 +122,6 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
 
 def _by_law(setting: Setting, as_json: bool) -> None:
     """Print the steps that each scheme needs for what dense training reaches, and their time, fastest first."""
-    from ssfx.advice import advise as ranked
-    from ssfx.advice.training_time import training_times
-    from ssfx.perf_model.cautions import cautions
-
     found = training_times(ranked(setting))
     if as_json:
         click.echo(json.dumps([_plain_training(one) for one in found]))
@@ -180,9 +176,6 @@ def _plain_estimate(one: Estimate) -> dict[str, float | None]:
 
 def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
     """Print the first screen: the answer, three groups of schemes, and what to type next."""
-    from ssfx.advice.answer import answer_of
-    from ssfx.advice.screen import first_screen
-
     for line in first_screen(advice):
         say(line.text, line.indent, line.first, bold=line.bold, fg="yellow" if line.warns else None)
     answer = answer_of(advice)
@@ -205,9 +198,6 @@ def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
 
 def _draw(advice: Advice, drawn: bool, page: Path | None) -> None:
     """Draw a bar for each scheme, on the terminal and to a page."""
-    from ssfx.advice.answer import answer_of
-    from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page
-
     answer = answer_of(advice)
     ranked = [one for one in advice.entries if one not in answer.vague]
     bars = {one.scheme: parts_of(one.trial.simulated.metrics(1)) for one in ranked}
@@ -255,8 +245,6 @@ def _line(entry: Entry, advice: Advice) -> tuple[str, ...]:
 
 def _break_evens(advice: Advice) -> None:
     """Print every break-even as soon as it is known."""
-    from ssfx.advice import break_evens
-
     width = max(len(entry.scheme) for entry in advice.entries)
     rate, found = f"{advice.setting.gbps:g}", False
     for scheme, one in break_evens(advice):
@@ -273,8 +261,6 @@ def _break_evens(advice: Advice) -> None:
 
 
 def _origins(advice: Advice) -> None:
-    from ssfx.perf_model.recorded_times import measured_on
-
     system, profile = advice.setting.system, advice.setting.profile
     say(f"costs: {system.origin.kind}{measured_on(system.origin)}. {system.origin.note}", "  ", "")
     if kinds := advice.codec_kinds:
@@ -289,11 +275,6 @@ def _origins(advice: Advice) -> None:
 
 
 def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str]) -> dict[str, Any]:
-    from ssfx.advice.answer import answer_of
-    from ssfx.advice.checked import where_checked
-    from ssfx.advice.screen import NEVER_SHARDED
-    from ssfx.perf_model.cautions import cautions
-
     setting, trust = advice.setting, advice.trust
     needed = setting.memory(advice.dense.trial)
     system, profile = setting.system.origin, setting.profile.origin

@@ -6,26 +6,34 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ssfx.advice.cases import over_shards
+from ssfx.advice.sharded_steps import Asked, plan_sharded, simulate_sharded
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
-from ssfx.cli.sharded_plan import show_sharded
 from ssfx.cli.terminal import print_table
-from ssfx.config.plans import plan_of, resolve_plan
+from ssfx.config.plans import plan_of, profile_of, resolve_plan
 from ssfx.core.errors import ConfigError
 from ssfx.core.progress import doing
 from ssfx.perf_model.cautions import cautions
+from ssfx.perf_model.mesh import mesh_on
 from ssfx.perf_model.recorded_times import measured_on
 from ssfx.schemes.search.auto_why import why_lines
 from ssfx.simulator.pricing.degenerate import degenerated
-from ssfx.simulator.pricing.device_memory import device_memory
+from ssfx.simulator.pricing.device_memory import device_memory, sharded_memory
 from ssfx.simulator.pricing.message_sizes import plan_bytes, plan_traffic
+from ssfx.simulator.pricing.shard_messages import gathered_bytes
 from ssfx.simulator.pricing.timeline import evaluate
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned
+    from ssfx.perf_model.mesh import Mesh
     from ssfx.planning.costs import Costs
     from ssfx.planning.plan import Plan
     from ssfx.planning.profile import Profile
+    from ssfx.planning.sharding import ShardedPlan
+
+_ROWS = 8
+"""Lanes that are printed of a plan; a group has one, and blocks are alike."""
 
 
 @click.command(short_help="Print the plan of a scheme for a model on a cluster.")
@@ -39,7 +47,7 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     """
     planned = resolve_plan(overrides)
     if planned.sharding is not None:
-        show_sharded(planned, as_json, why)
+        _show_sharded(planned, as_json, why)
         return
     with doing(f"planning {planned.parts.scheme} for {planned.model} on {planned.cluster.world_size} ranks"):
         made, profile, costs = plan_of(planned)
@@ -127,3 +135,64 @@ def _extrapolated(made: Plan, costs: Costs) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{1e3 * seconds:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+# ---- a model that `fully_shard` shares among ranks: gathers of weights, and both sums ----
+
+
+def _show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
+    """Print the plans of a sharded model, what they send, the memory and the time of a step."""
+    if why:
+        raise ConfigError("--why explains plans of scheme=auto, which plans no sharded model; drop it")
+    parts, sharding, profile = planned.parts, planned.sharding, profile_of(planned)
+    assert sharding is not None
+    memory = None if parts.memory == "none" else parts.memory
+    asked = Asked(parts.scheme, parts.plan_options, memory)
+    mesh = mesh_on(planned.cluster, sharding.shards)
+    found = plan_sharded(profile, sharding, asked, over_shards(planned.shard_compressor), planned.others, mesh)
+    if as_json:
+        click.echo(found.plan.to_json())
+        return
+    click.secho(f"{parts.scheme} for {planned.model} on {planned.cluster.name}, {sharding.text}", bold=True)
+    _show_gathers(planned, found)
+    _show_plan("sums over shards", found.shards)
+    if found.replicas is not None:
+        _show_plan("sums over replicas", found.replicas)
+    _show_time(planned, found, profile, mesh)
+    click.echo(f"digest {found.plan.digest}")
+
+
+def _show_gathers(planned: Planned, found: ShardedPlan) -> None:
+    sizes = gathered_bytes(found)
+    again = "again for backward" if found.sharding.reshard_after_forward else "once"
+    by = found.sharding.gather_dtype if found.weights is None else planned.others.weights
+    click.echo(
+        f"gathers of weights in {by}: {len(sizes)} groups, {again}; a rank brings {bytes_text(sum(sizes))} to one of "
+        f"all, {bytes_text(max(sizes))} to that of the largest"
+    )
+
+
+def _show_plan(title: str, plan: Plan) -> None:
+    rows = list(lanes_of(plan))
+    click.echo(f"{title}, {plan.world_size} ranks, {len(rows)} messages of shards")
+    print_table(COLUMNS, rows[:_ROWS], right=RIGHT)
+    if len(rows) > _ROWS:
+        click.echo(f"  and {len(rows) - _ROWS} more")
+
+
+def _show_time(planned: Planned, found: ShardedPlan, profile: Profile, mesh: Mesh) -> None:
+    needed = sharded_memory(profile, found, planned.cluster.device, precision=planned.precision)
+    if needed:
+        click.secho(f"memory: {needed.text}", fg=None if needed.fits else "yellow")
+    step = simulate_sharded(found, profile, mesh)
+    volumes = step.volumes
+    click.echo(
+        f"bytes per rank and step, gathers too: {bytes_text(volumes.contributed)} handed over, "
+        f"{bytes_text(volumes.sent)} sent"
+    )
+    if needed is None or needed.fits:
+        click.echo(
+            f"predicted step: {1e3 * step.iteration_s:.2f} ms, one device alone {1e3 * profile.alone_s():.2f} ms"
+        )
+    for line in step.outside:
+        click.secho(f"extrapolated: {line}", fg="yellow")

@@ -6,23 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ssfx.advice import cases as simulated_cases
+from ssfx.advice.cases import selection_of, sensitivity, sharding_of, simulate_case, unmoved
 from ssfx.cli.completion import overrides_argument
+from ssfx.cli.pictures import bars_svg, lines_svg, parts_of, write_page
 from ssfx.cli.terminal import print_table
+from ssfx.config.simulations import resolve_simulations
+from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.numbers import numeric
 from ssfx.core.progress import doing
+from ssfx.perf_model.cautions import cautions
+from ssfx.perf_model.recorded_times import measured_on
+from ssfx.perf_model.target import Target
+from ssfx.simulator import Simulated, why
+from ssfx.simulator.pricing.degenerate import degenerated
+from ssfx.simulator.pricing.device_memory import DeviceMemory
+from ssfx.simulator.trace import save
 
-if TYPE_CHECKING:
-    from ssfx.core.case import Case
-    from ssfx.perf_model.target import Target
-    from ssfx.simulator import Simulated
-    from ssfx.simulator.pricing.device_memory import DeviceMemory
-
-    Outcome = tuple[Case, Target, Simulated]
+Outcome = tuple[Case, Target, Simulated]
 
 
 @click.command(short_help="Simulate one step: where its time goes, and why.")
@@ -50,11 +56,6 @@ def simulate(
 
     For example: ssfx simulate model=bert_large cluster=64gpu scheme=ddp,ssfusion_oi density=0.01 --why
     """
-    from ssfx.advice.cases import selection_of, simulate_case
-    from ssfx.config.simulations import resolve_simulations
-    from ssfx.simulator import why
-    from ssfx.simulator.trace import save
-
     cases = resolve_simulations(overrides)
     if explain and len(cases) < 2:
         raise ConfigError("--why compares, and there is one case; write for example scheme=ddp,ssfusion_oi")
@@ -97,8 +98,6 @@ def simulate(
 
 def draw_sweep(outcomes: Sequence[Outcome], names: Sequence[str], page: Path | None) -> None:
     """The times over the axis that is swept are printed, where there is one, and drawn to a page; else bars."""
-    from ssfx.cli.pictures import bars_svg, lines_svg, parts_of, write_page
-
     axis, lines = swept(outcomes)
     if axis:
         values = sorted({value for line in lines.values() for value in line})
@@ -144,8 +143,6 @@ def is_number(value: object) -> bool:
 
 def _without_effect(outcomes: Sequence[Outcome], given: Mapping[str, float]) -> list[tuple[str, ...]]:
     """Return of each case the options that change nothing about it; ConfigError for one that does so of every case."""
-    from ssfx.advice.cases import unmoved
-
     found = [unmoved(case, step, given) for case, _, step in outcomes]
     for option in given:
         if all(option in idle for idle in found):
@@ -228,9 +225,6 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
 
 def _remarks(outcome: Outcome, whose: str = "") -> None:
     """Print how the plan came about, whether it is a plan of its scheme at all, and what other bandwidths would do."""
-    from ssfx.advice.cases import sensitivity
-    from ssfx.simulator.pricing.degenerate import degenerated
-
     case, target, step = outcome
     if needed := memory_of(outcome):
         click.secho(f"{whose}memory: {needed.text}", fg=None if needed.fits else "yellow")
@@ -247,9 +241,7 @@ def _remarks(outcome: Outcome, whose: str = "") -> None:
 
 def memory_of(outcome: Outcome) -> DeviceMemory | None:
     """Return the device memory that a rank of the case takes; None on hosts."""
-    from ssfx.advice import cases
-
-    return cases.memory_of(*outcome)
+    return simulated_cases.memory_of(*outcome)
 
 
 def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:
@@ -263,9 +255,6 @@ def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:
 
 def _origins(outcomes: Sequence[Outcome]) -> None:
     """Print what the numbers rest on and what to beware of, each text once."""
-    from ssfx.perf_model.cautions import cautions
-    from ssfx.perf_model.recorded_times import measured_on
-
     texts = []
     for _, target, _ in outcomes:
         costs, profile = target.system.origin, target.profile.origin
@@ -280,8 +269,6 @@ def _origins(outcomes: Sequence[Outcome]) -> None:
 
 def plain(outcome: Outcome) -> dict[str, Any]:
     """Return a step as what JSON can hold."""
-    from ssfx.perf_model.cautions import cautions
-
     case, target, step = outcome
     needed = memory_of(outcome)
     return {
@@ -331,8 +318,6 @@ def _title(case: Case, scheme: bool = True) -> str:
 
 def _shared(case: Case) -> str:
     """Return how the model is shared among ranks, in words."""
-    from ssfx.advice.cases import sharding_of
-
     found, shards = sharding_of(case), case.shard_compressor
     return "" if found is None else found.text + (f" summed by {shards}" if shards else "")
 

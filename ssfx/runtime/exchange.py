@@ -19,9 +19,9 @@ from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
-from ssfx.runtime.lane import LaneExecutor, Room, StepKey
-from ssfx.runtime.make_lane import make_lane
+from ssfx.runtime.make_message import make_message
 from ssfx.runtime.members import Members, listen
+from ssfx.runtime.message import Message, Room, StepKey
 from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.queue import ExchangeQueue
 from ssfx.runtime.stats import StepStats, Stopwatch
@@ -35,13 +35,13 @@ class Slot:
     """One parameter and where its gradient goes under the plan in use."""
 
     __slots__ = (
-        "__weakref__", "dense", "dtype", "handle", "host", "index", "lane", "name", "param", "segment", "waiting"
+        "__weakref__", "dense", "dtype", "handle", "host", "index", "message", "name", "param", "segment", "waiting"
     )  # fmt: skip
 
     def __init__(self, name: str, param: torch.nn.Parameter) -> None:
         self.name = name
         self.param = param
-        self.lane: LaneExecutor | None = None  # None: the tensor is empty, or frozen on all ranks since attach
+        self.message: Message | None = None  # None: the tensor is empty, or frozen on all ranks since attach
         self.dtype = param.dtype
         self.index = self.segment = 0
         self.dense = self.host = self.waiting = False
@@ -69,7 +69,7 @@ class Exchange:
         self.memory = memory
         self._members = members
         self.slots = {name: Slot(name, param) for name, param in members.params.items()}
-        self.lanes: list[LaneExecutor] = []
+        self.messages: list[Message] = []
         self._store = store
         self._tracer = tracer
         self._queued = accelerator.queued(comm.device)
@@ -94,9 +94,9 @@ class Exchange:
             old = self.slots.get(slot.name)
             self.slots[slot.name] = slot
             if old is not None and old.param.shape == slot.param.shape:
-                slot.lane, slot.index, slot.segment = old.lane, old.index, old.segment
+                slot.message, slot.index, slot.segment = old.message, old.index, old.segment
                 slot.dense, slot.host, slot.dtype = old.dense, old.host, old.dtype
-                for slots in (self._active, *self._of_lane):
+                for slots in (self._active, *self._of_message):
                     slots[:] = [slot if one is old else one for one in slots]
         return fresh
 
@@ -108,28 +108,28 @@ class Exchange:
         """
         self.plan = plan
         self._room = Room(self.comm.device)
-        self.lanes = []
+        self.messages = []
         self.queue.begin([])
         for name in self.slots.keys() - self._members.params.keys() - plan.by_name.keys():
             del self.slots[name]
         for slot in self.slots.values():
-            slot.lane = None  # so that each old lane's buffers go as soon as the new ones hold its memory
+            slot.message = None  # so that each old message's buffers go as soon as the new ones hold its memory
         if not for_a_while:
             machine.release_freed()
         self._settling = 0 if for_a_while else _SETTLING_STEPS
         for index, (_, lane) in enumerate(plan.lanes()):
-            executor = make_lane(lane, plan, self.comm, self.comm.device, self._store, self.memory, step)
-            self.lanes.append(executor)
+            executor = make_message(lane, plan, self.comm, self.comm.device, self._store, self.memory, step)
+            self.messages.append(executor)
             for segment, spec in enumerate(lane.segments):
                 for name in spec.tensors:
                     slot = self.slots[name]
-                    slot.lane, slot.index, slot.segment = executor, index, segment
+                    slot.message, slot.index, slot.segment = executor, index, segment
                     slot.dense, slot.host = spec.dense, spec.placement == "host"
                     slot.dtype = getattr(torch, plan.by_name[name].dtype)
         self._tensor_ids = {name: i for i, name in enumerate(sorted(plan.by_name))}
-        self._active = [slot for slot in self.slots.values() if slot.lane is not None]
-        self._of_lane = [[slot for slot in self._active if slot.lane is lane] for lane in self.lanes]
-        self._contributed = sum(lane.nbytes for lane in self.lanes)
+        self._active = [slot for slot in self.slots.values() if slot.message is not None]
+        self._of_message = [[slot for slot in self._active if slot.message is message] for message in self.messages]
+        self._contributed = sum(message.nbytes for message in self.messages)
 
     def begin(self, step: int, seed: int, going_on: Collection[str] = (), *, alarm: bool = False) -> None:
         """Start a step: nothing has arrived yet, and what the last one left uncommitted is forgotten.
@@ -154,32 +154,32 @@ class Exchange:
         key = StepKey(seed, self._tensor_ids)
         self._resting.clear()
         self._momenta = {name: self._momenta[name] for name in self._momenta if name in going_on}
-        for lane in self.lanes:
-            lane.begin(key, going_on)
+        for message in self.messages:
+            message.begin(key, going_on)
         for slot in self._active:
             slot.waiting = True
         self._alarm = alarm
         self._hosted = {}
-        self._segments_left = [len(lane.lane.segments) for lane in self.lanes]
-        self._events: list[list[torch.Event]] = [[] for _ in self.lanes]
+        self._segments_left = [len(message.lane.segments) for message in self.messages]
+        self._events: list[list[torch.Event]] = [[] for _ in self.messages]
         self._sent_before = self.comm.sent.sent_bytes
-        self.queue.begin(self.lanes, hold=not self.plan.overlap)
+        self.queue.begin(self.messages, hold=not self.plan.overlap)
 
     def _not_under_way(self) -> None:
         if self._under_way.get(self.comm.group) is self:
             del self._under_way[self.comm.group]
 
     def _threaded(self) -> bool:
-        hosted = any(segment.placement == "host" for lane in self.lanes for segment in lane.lane.segments)
-        return hosted or any(lane.blocking for lane in self.lanes)
+        hosted = any(segment.placement == "host" for message in self.messages for segment in message.lane.segments)
+        return hosted or any(message.blocking for message in self.messages)
 
     def arrive(self, slot: Slot) -> None:
-        """Take one gradient in; the last of a segment compresses it, the last of a lane makes the lane ready.
+        """Take one gradient in; the last of a segment compresses it, the last of a message makes the message ready.
 
         Raises ConfigError when a parameter gets a second gradient in one backward pass: the first one has gone.
         """
-        lane = slot.lane
-        if lane is None:
+        message = slot.message
+        if message is None:
             return
         if not slot.waiting:
             raise ConfigError(
@@ -204,30 +204,30 @@ class Exchange:
                 torch.full(slot.param.shape, float("nan"), dtype=slot.dtype, device=self.comm.device),
             )
         elif slot.name in self._resting:
-            lane.resting.add(slot.name)
+            message.resting.add(slot.name)
             grad = None
         if slot.host:
-            self._arrive_on_host(slot, lane, grad)
+            self._arrive_on_host(slot, message, grad)
             return
         if slot.dense:
-            lane.add(slot.name, grad)
-            complete = lane.arrived(slot.segment)
+            message.add(slot.name, grad)
+            complete = message.arrived(slot.segment)
         else:
             with self._watch.time("compress", slot.name):
-                lane.add(slot.name, grad)
-                complete = lane.arrived(slot.segment)
+                message.add(slot.name, grad)
+                complete = message.arrived(slot.segment)
                 if complete:
-                    lane.compress(slot.segment)
+                    message.compress(slot.segment)
         if complete:
             self._segment_done(slot.index, self._mark())
 
-    def _arrive_on_host(self, slot: Slot, lane: LaneExecutor, grad: torch.Tensor | None) -> None:
+    def _arrive_on_host(self, slot: Slot, message: Message, grad: torch.Tensor | None) -> None:
         key = (slot.index, slot.segment)
         self._hosted.setdefault(key, {})[slot.name] = grad
-        if not lane.arrived(slot.segment):
+        if not message.arrived(slot.segment):
             return
         grads = self._hosted.pop(key)
-        work = lane.offload(slot.segment, grads, self.host.stream)
+        work = message.offload(slot.segment, grads, self.host.stream)
         names = ",".join(grads)
 
         def job() -> None:
@@ -268,10 +268,10 @@ class Exchange:
         with self._watch.time("wait"):
             self.queue.drain()
             received = []
-            for index, lane in enumerate(self.lanes):
-                received += lane.finish()
+            for index, message in enumerate(self.messages):
+                received += message.finish()
                 self.queue.ended(index)
-                self.cut_values, lane.cut_values = self.cut_values + lane.cut_values, 0
+                self.cut_values, message.cut_values = self.cut_values + message.cut_values, 0
         self._not_under_way()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
@@ -287,12 +287,12 @@ class Exchange:
     def averages(self, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield names and averages of the last step, before another one begins; each is valid until the next one."""
         with torch.no_grad():
-            for lane, slots in zip(self.lanes, self._of_lane, strict=True):
+            for message, slots in zip(self.messages, self._of_message, strict=True):
                 mine = [slot.name for slot in slots if slot.name in names]
                 if mine:
-                    lane.decode({}, self._room)
+                    message.decode({}, self._room)
                 for name in mine:
-                    yield name, lane.result(name)
+                    yield name, message.result(name)
 
     def of_zeros(self, names: Collection[str]) -> set[str]:
         """Return those of `names` whose averages the last step wrote as zeros, before another one begins."""
@@ -301,8 +301,8 @@ class Exchange:
     def restore(self, name: str, where: torch.Tensor | None) -> None:
         """Elements of one weight that are not committed yet are kept as before the step (all of them for None)."""
         slot = self.slots[name]
-        if slot.lane is not None and where is not None:
-            slot.lane.restore(name, where.reshape(-1))
+        if slot.message is not None and where is not None:
+            slot.message.restore(name, where.reshape(-1))
         if where is None:
             self._momenta.pop(name, None)
         elif (momentum := self._momenta.get(name)) is not None:
@@ -311,14 +311,14 @@ class Exchange:
 
     def commit(self, names: Collection[str]) -> None:
         """Commit the last step's residuals of `names`; those of others stay as before it."""
-        for lane in self.lanes:
-            lane.commit(names)
+        for message in self.messages:
+            message.commit(names)
         for name in [name for name in self._momenta if name in names]:
             self._store.put(name, "momentum", self._momenta.pop(name))
 
     def kept_squares(self, buffer: str) -> float:
         """Return the squared norm of what the last step left in a memory's buffer, committed or not."""
-        return sum(lane.kept_squares(buffer) for lane in self.lanes)
+        return sum(message.kept_squares(buffer) for message in self.messages)
 
     def _write(self) -> None:
         arrived = {
@@ -328,12 +328,12 @@ class Exchange:
         }
         grads: list[torch.Tensor] = []
         results: list[torch.Tensor] = []
-        for lane, slots in zip(self.lanes, self._of_lane, strict=True):
-            written = lane.decode(arrived, self._room)
+        for message, slots in zip(self.messages, self._of_message, strict=True):
+            written = message.decode(arrived, self._room)
             for slot in slots:
                 if slot.name in written or slot.name in self._resting:
                     continue
-                param, result = slot.param, lane.result(slot.name)
+                param, result = slot.param, message.result(slot.name)
                 if slot.dense and self.memory is not None and self.memory.dense_momentum:
                     self._momenta[slot.name] = momentum = self._momentum(slot.name, result)
                     self.memory.dense_update(result.view(-1), momentum.view(-1))
@@ -342,7 +342,7 @@ class Exchange:
                     results.append(result)
                 else:
                     param.grad = result.to(slot.dtype, copy=True)
-            if lane.in_room and grads:
+            if message.in_room and grads:
                 torch._foreach_copy_(grads, results)
                 grads, results = [], []
         if grads:
@@ -357,8 +357,8 @@ class Exchange:
     def stats(self, skipped: bool) -> StepStats:
         """Return what the step that just finished did."""
         spans = self.queue.spans
-        for lane, (start, end) in zip(self.lanes, spans, strict=True):
-            self._tracer.span("exchange", start, end, "network", f"{lane.lane.collective} {lane.nbytes} B")
+        for message, (start, end) in zip(self.messages, spans, strict=True):
+            self._tracer.span("exchange", start, end, "network", f"{message.lane.collective} {message.nbytes} B")
         elements, tensors = sum(spec.numel for spec in self.plan.tensors), len(self.plan.tensors)
         return StepStats(
             self._step,
@@ -367,7 +367,7 @@ class Exchange:
             self._sent_bytes,
             self.queue,
             self._watch,
-            self.lanes,
+            self.messages,
             elements,
             tensors,
         )
@@ -377,9 +377,9 @@ class Exchange:
         self.host.close()
         self.queue.close()
         self._not_under_way()
-        self.lanes = []
+        self.messages = []
         for slot in self.slots.values():
-            slot.lane = None
+            slot.message = None
 
 
 def all_finite(parts: Iterable[torch.Tensor]) -> bool:

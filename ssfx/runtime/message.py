@@ -1,140 +1,175 @@
-"""The bytes of one lane: where each segment's sections lie in the message, and views of them.
+"""One message at run time: its flat buffers, from arriving gradients to averages.
 
-Sections hold all segments back to back: first, counts, scales, indices, then value sections (4-byte before 2-byte
-ones), then codes, so everything is aligned without padding. Compressed segments come before dense ones inside the value
-sections.
-Source: D-4.
+The kinds are in files of their own: `summed_message`, also of gradients as they are, `gathered_message` and
+`reduced_message`; `make_message` chooses. A plan calls a message a lane. None calls torch.distributed: they hand
+their data to a Collective.
 """
 
-from __future__ import annotations
-
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from ssfx.compressors import Layout, Payload
-from ssfx.compressors.batch import Starts
+from ssfx.collectives import Collective, collectives
+from ssfx.collectives.comm import Comm, Pending
+from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
-from ssfx.simulator.pricing.message_sizes import segment_layout
-from ssfx.wire.payload import VALUE_BYTES
-
-DTYPES = {name: getattr(torch, name) for name in VALUE_BYTES}
+from ssfx.runtime.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A run of `length` entries of one dtype starting at byte `offset`."""
+class StepKey:
+    """What compression may depend on besides the data; `tensor_ids` maps names to sorted positions."""
 
-    offset: int
-    length: int
-    dtype: torch.dtype
-
-    def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the typed view of this section in a message [bytes] or in gathered rows [P, bytes]."""
-        end = self.offset + self.length * self.dtype.itemsize
-        return rows[..., self.offset : end].view(self.dtype)
+    seed: int
+    tensor_ids: dict[str, int]
 
 
-class MessageLayout:
-    """Offsets of all sections of a lane's message; `order` lists segment positions, compressed before dense."""
+class Room:
+    """A float32 vector that messages decode into, one after the other: as large as the largest of them needs."""
 
-    def __init__(self, lane: Lane, plan: Plan) -> None:
-        dtype = plan.by_name[lane.tensors[0]].dtype
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._vector = torch.empty(0, dtype=torch.float32, device=device)
+
+    def of(self, numel: int) -> torch.Tensor:
+        """Return `numel` elements of unknown content; those of an earlier call are overwritten through them."""
+        if self._vector.numel() < numel:
+            self._vector = torch.empty(0, dtype=torch.float32, device=self._device)  # the smaller goes first
+            self._vector = torch.empty(numel, dtype=torch.float32, device=self._device)
+        return self._vector[:numel]
+
+
+class Carried:
+    """Residuals from an earlier plan, for tensors that are now sent dense; added once (D-20)."""
+
+    def __init__(self, names: Iterable[str], store: Store, memory: Memory | None, device: torch.device) -> None:
+        self._store, self._kept = store, dict[str, torch.Tensor]()
+        self._sent: set[str] = set()
+        if memory is None or not (memory.stateful and memory.feedback):
+            return
+        self._buffer = memory.buffers[0]
+        for name in names:
+            kept = store.get(name, self._buffer)
+            if kept is not None:
+                self._kept[name] = kept.to(device)  # it may have lived on the host
+
+    def begin(self, going_on: Collection[str]) -> None:
+        """Start a step; of tensors in `going_on` an exchange that still counts has sent it."""
+        self._sent = {name for name in self._kept if name in going_on}
+
+    def of(self, name: str) -> torch.Tensor | None:
+        """Return the residual that is added to a tensor in this step; None if there is none."""
+        return None if name in self._sent else self._kept.get(name)
+
+    def commit(self, names: Collection[str]) -> None:
+        """Forget what has been sent with the tensors `names`."""
+        for name in [name for name in self._kept if name in names]:
+            self._store.drop(name, self._buffer)
+            del self._kept[name]
+
+
+class Message(ABC):
+    """What all kinds of messages share: which tensors are still missing, and the exchange under way."""
+
+    in_room: ClassVar[bool] = True
+    """`result` is valid only until another message decodes."""
+
+    def __init__(self, lane: Lane, plan: Plan, comm: Comm) -> None:
+        self.lane = lane
+        self.comm = comm
+        self.collective: Collective = collectives.build(lane.collective)
+        self.blocking = self.collective.blocking
         self.numel = [plan.numel(segment) for segment in lane.segments]
-        self.layouts: list[Layout] = [segment_layout(plan, segment) for segment in lane.segments]
-        dense = [segment.dense for segment in lane.segments]
-        self.order = sorted(range(len(dense)), key=lambda i: (dense[i], i))
-        packed = [i for i in self.order if not dense[i]]
-        plain = [i for i in self.order if dense[i]]
-        value_dtype = self.layouts[packed[0]].value_dtype if packed else "float32"
+        self.missing: list[int] = []
+        self.pending: Pending | None = None
+        self.nbytes = 0
+        self.cut_values = 0
+        """Values of this rank so far that were beyond what 16 bits hold."""
+        self.resting: set[str] = set()
+        """Frozen tensors of this step: they count as zeros, and their residuals are neither sent nor changed."""
 
-        cursor = 0
+    def begin(self, key: StepKey, going_on: Collection[str] = ()) -> None:
+        """Reset for a new step: all tensors are missing; for `going_on` see `MessageState.begin`."""
+        self.missing = [len(segment.tensors) for segment in self.lane.segments]
+        self.pending = None
+        self.resting.clear()
+        self.key = key
 
-        def section(counts: list[int], dtype: torch.dtype) -> tuple[Section, list[int]]:
-            nonlocal cursor
-            starts, total = [], 0
-            for count in counts:
-                starts.append(total)
-                total += count
-            made = Section(cursor, total, dtype)
-            cursor += total * dtype.itemsize
-            return made, starts
+    def arrived(self, segment: int) -> bool:
+        """Note that one more tensor of a segment is in; return whether the segment is now complete."""
+        self.missing[segment] -= 1
+        return self.missing[segment] == 0
 
-        def of(kind: str) -> list[int]:
-            return [getattr(self.layouts[i], kind) for i in packed]
+    @abstractmethod
+    def add(self, name: str, grad: torch.Tensor | None) -> None:
+        """Take one tensor's local gradient into the flat buffer; None counts as zeros, as does one that rests."""
 
-        first_dtype = self.layouts[packed[0]].first_dtype if packed else "float32"
-        self.first, first_at = section(of("first"), getattr(torch, first_dtype))
-        self.counts, counts_at = section(of("counts"), torch.int32)
-        self.scales, scales_at = section(of("scales"), torch.float32)
-        self.indices, indices_at = section(of("indices"), torch.int32)
-        plain_counts = [self.layouts[i].values for i in plain]
-        dense_first = DTYPES[dtype].itemsize >= DTYPES[value_dtype].itemsize
-        if dense_first:
-            self.dense, _ = section(plain_counts, DTYPES[dtype])
-        self.values, values_at = section(of("values"), DTYPES[value_dtype])
-        if not dense_first:
-            self.dense, _ = section(plain_counts, DTYPES[dtype])
-        self.codes, codes_at = section(of("code_bytes"), torch.uint8)
-        self.nbytes = cursor
-        self.starts = {
-            i: Starts(counts_at[n], scales_at[n], indices_at[n], values_at[n], codes_at[n], first_at[n])
-            for n, i in enumerate(packed)
-        }
+    @abstractmethod
+    def compress(self, segment: int) -> None:
+        """Turn a complete segment into its part of the message."""
 
-    def sections(self, message: torch.Tensor) -> Payload:
-        """Return the views of all compressed segments together."""
-        kinds = (self.counts, self.scales, self.indices, self.values, self.codes, self.first)
-        return Payload(*(section.of(message) for section in kinds))
+    def offload(
+        self, segment: int, grads: dict[str, torch.Tensor | None], stream: torch.Stream | None
+    ) -> Callable[[], list[torch.Event]]:
+        """Return the host thread's work for a segment: take its gradients and compress them there.
 
-    def payload(self, message: torch.Tensor, segment: int) -> Payload:
-        """Return the views of one compressed segment in a message [bytes]."""
-        layout = self.layouts[segment]
-        lengths = (layout.counts, layout.scales, layout.indices, layout.values, layout.code_bytes, layout.first)
-        sections = (self.counts, self.scales, self.indices, self.values, self.codes, self.first)
-        return Payload(
-            *(
-                section.of(message)[start : start + length]
-                for section, start, length in zip(sections, self.starts[segment], lengths, strict=True)
-            )
-        )
-
-    def trim(self, message: torch.Tensor, segments: list[int]) -> torch.Tensor:
-        """Return the message without padding: of each counted segment only `count` indices and values.
-
-        Reads the counts on the host, all at once; only variable-size collectives need it.
+        The work returns the events after which the payload is in the message (none on CPU).
         """
-        kept = self._kept(self.counts.of(message).tolist(), segments)
-        parts = [message[: self.indices.offset], *self._tails(message, segments, kept)]
-        return torch.cat(parts)
 
-    def untrim(self, rows: torch.Tensor, segments: list[int]) -> torch.Tensor:
-        """Return the padded messages [P, nbytes] that `trim` shortened to the fronts of `rows`.
+        def work() -> list[torch.Event]:
+            for name, grad in grads.items():
+                self.add(name, grad)
+            self.compress(segment)
+            return []
 
-        Rows begin at multiples of four bytes. Reads the counts on the host, all at once.
+        return work
+
+    @abstractmethod
+    def start(self) -> None:
+        """Issue the exchange; called by the exchange queue in plan order."""
+
+    @abstractmethod
+    def finish(self) -> list[torch.Tensor]:
+        """Wait for the exchange; return everything received that must be finite for the step to count."""
+
+    @abstractmethod
+    def commit(self, names: Collection[str]) -> None:
+        """Make what this step left of the tensors `names` the committed memory; others' names are ignored."""
+
+    def restore(self, name: str, where: torch.Tensor) -> None:
+        """The uncommitted memory, if there is one, of elements of a tensor (flat, bool) is as before this step."""
+        return None
+
+    @abstractmethod
+    def decode(self, grads: Mapping[str, torch.Tensor], room: Room) -> Collection[str]:
+        """Turn what was received into averaged gradients, in `room` where the message itself cannot hold them.
+
+        Return the tensors of `grads` that hold their average already; `result` has the others', until `room` is used
+        again.
         """
-        head, room = self.indices.offset, -(-self.nbytes // 4) * 4
-        full = torch.zeros(len(rows), room, dtype=torch.uint8, device=rows.device)[:, : self.nbytes]
-        full[:, :head] = rows[:, :head]
-        for message, row, counts in zip(full, rows, self.counts.of(full).tolist(), strict=True):
-            cursor = head
-            for target in self._tails(message, segments, self._kept(counts, segments)):
-                target.copy_(row[cursor : cursor + len(target)])
-                cursor += len(target)
-        return full
 
-    def _kept(self, counts: list[int], segments: list[int]) -> list[int]:
-        """Return how many values each segment uses, by the content of the section of counts."""
-        layouts = [self.layouts[i] for i in segments]
-        at = [self.starts[i].counts for i in segments]
-        return [counts[start] if used.counts else used.values for used, start in zip(layouts, at, strict=True)]
+    @abstractmethod
+    def result(self, name: str) -> torch.Tensor:
+        """Return the averaged gradient of one tensor that `decode` has not written, in its shape; call after it."""
 
-    def _tails(self, message: torch.Tensor, segments: list[int], kept: list[int]) -> list[torch.Tensor]:
-        """Return the bytes in use behind scales, in order, as views of a message."""
-        views = [self.payload(message, i) for i in segments]
-        return [
-            *(view.indices[:n].view(torch.uint8) for view, n in zip(views, kept, strict=True)),
-            self.dense.of(message).view(torch.uint8),
-            *(view.values[:n].view(torch.uint8) for view, n in zip(views, kept, strict=True)),
-            *(view.codes for view in views),
-        ]
+    def kept_squares(self, buffer: str) -> float:
+        """Return the squared norm of what this step left in a memory's buffer, committed or not."""
+        return 0.0
+
+    def sent_elements(self) -> int:
+        """Return how many elements this rank sent in the latest step."""
+        return sum(self.numel)
+
+    def density_ratios(self) -> list[float]:
+        """Return achieved over target density of each segment that is to send a fraction, but at least one element.
+
+        Of a smaller segment no codec can send what was asked for.
+        """
+        return []
+
+    def tensors_without_elements(self) -> int | None:
+        """Return how many tensors of the message had nothing sent in the latest step; None if it cannot be known."""
+        return 0

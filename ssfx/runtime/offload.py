@@ -45,7 +45,7 @@ class HostWorker:
 
 
 class HostSegment:
-    """Host-side staging of one offloaded segment of a GPU lane: gradient, memory and payload in pinned memory."""
+    """Host-side staging of one offloaded segment on a GPU: gradient, memory and payload in pinned memory."""
 
     def __init__(self, part: Part, memory: Memory) -> None:
         pinned = accelerator.pinned
@@ -54,7 +54,7 @@ class HostSegment:
         self.new = {buffer: pinned(numel, torch.float32) for buffer in memory.buffers}
         self.old = {buffer: pinned(numel, torch.float32) for buffer in memory.buffers} if memory.stateful else {}
         self.source = self.old
-        """What gradients are added to; see `LaneState.source`."""
+        """What gradients are added to; see `MessageState.source`."""
         self.payload = Payload(
             pinned(layout.counts, torch.int32),
             pinned(layout.scales, torch.float32),

@@ -1,9 +1,9 @@
-"""The exchange queue: lanes are issued strictly in plan order, on every rank alike, in any order of readiness.
+"""The exchange queue: messages are issued strictly in plan order, on every rank alike, in any order of readiness.
 
 A process group pairs operations of different ranks by the order in which they are issued, so order is everything. A
-lane whose exchange is a single asynchronous operation is issued by the thread that makes it ready, which saves a change
-of threads per message; one whose exchange has several phases is worked through by a thread of the queue's own, so that
-it overlaps with backward too. One lock orders both.
+message whose exchange is a single asynchronous operation is issued by the thread that makes it ready, which saves a
+change of threads; one whose exchange has several phases is worked through by a thread of the queue's own, so that it
+overlaps with backward too. One lock orders both.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from ssfx.collectives.comm import LOOK_EVERY
 from ssfx.core import accelerator
 from ssfx.core.errors import SsfxError
 from ssfx.core.intervals import union_s
-from ssfx.runtime.lane import LaneExecutor
+from ssfx.runtime.message import Message
 
 _all: WeakSet[ExchangeQueue] = WeakSet()
 _LAST_S = 5.0
 
 
 class ExchangeQueue:
-    """One step is `begin(lanes)`, `ready(i)` for every lane in any order and from any thread, then `drain()`.
+    """One step is `begin(messages)`, `ready(i)` for every message in any order and from any thread, then `drain()`.
 
-    `spans` holds [issued, ended] of every lane of the latest step, by `perf_counter`; an end is seen by the next call
-    of `poll` or `ended`, and stays 0 on a GPU, where `comm_s` reads events instead.
+    `spans` holds [issued, ended] of every message of the latest step, by `perf_counter`; an end is seen by the next
+    call of `poll` or `ended`, and stays 0 on a GPU, where `comm_s` reads events instead.
     """
 
     def __init__(self, device: torch.device, *, serial: bool = False) -> None:
         self._serial = serial
-        """True where the thread that makes a lane ready works through its phases, too, on its own stream."""
+        """True where the thread that makes a message ready works through its phases, too, on its own stream."""
         self._stream = None if serial else accelerator.stream(device)
         self._condition = threading.Condition()
-        self._lanes: Sequence[LaneExecutor] = ()
+        self._messages: Sequence[Message] = ()
         self._ready: list[Sequence[torch.Event] | None] = []
         self._next = self._step = 0
         self._hold = self._busy = self._closed = False
@@ -50,30 +50,30 @@ class ExchangeQueue:
         self.spans: list[list[float]] = []
         _all.add(self)
 
-    def begin(self, lanes: Sequence[LaneExecutor], hold: bool = False) -> None:
-        """Start a step whose lanes are issued in the order given; with `hold`, not before `drain` is called."""
+    def begin(self, messages: Sequence[Message], hold: bool = False) -> None:
+        """Start a step whose messages are issued in the order given; with `hold`, not before `drain` is called."""
         with self._condition:
-            self._lanes, self._next, self._error, self._hold = lanes, 0, None, hold
+            self._messages, self._next, self._error, self._hold = messages, 0, None, hold
             self._step += 1
-            self._ready = [None] * len(lanes)
+            self._ready = [None] * len(messages)
             self._under_way.clear()
             self._events = []
-            self.spans = [[0.0, 0.0] for _ in lanes]
+            self.spans = [[0.0, 0.0] for _ in messages]
 
     def ready(self, index: int, after: Sequence[torch.Event] = ()) -> None:
-        """Tell that lane `index` may be issued once all earlier ones have been and the events `after` have passed."""
+        """Tell that message `index` may be issued once all earlier ones were and the events `after` have passed."""
         with self._condition:
             self._ready[index] = after
             self._pump()
 
     def fail(self, error: BaseException) -> None:
-        """Make `drain` raise `error`: something that a lane was waiting for has failed."""
+        """Make `drain` raise `error`: something that a message was waiting for has failed."""
         with self._condition:
             self._error = self._error or error
             self._condition.notify_all()
 
     def drain(self) -> None:
-        """Return once every lane of the step has been issued; raises what issuing, or a lane's preparation, raised."""
+        """Return once every message of the step has been issued; raises what issuing or preparing one raised."""
         with self._condition:
             self._hold = False
             self._pump()
@@ -83,25 +83,25 @@ class ExchangeQueue:
                 if not isinstance(self._error, SsfxError):
                     self._look()
                 raise self._error
-        if self._stream is not None:  # what a lane computed itself is on that stream and has no work to wait for
+        if self._stream is not None:  # what a message computed itself is on that stream and has no work to wait for
             accelerator.current_stream(self._stream).wait_stream(self._stream)
 
     def _all_issued(self) -> bool:
-        return self._error is not None or self._next == len(self._lanes)
+        return self._error is not None or self._next == len(self._messages)
 
     def _look(self) -> None:
-        self._lanes[0].comm.look()
+        self._messages[0].comm.look()
 
     def poll(self) -> None:
         """Note which exchanges have ended by now."""
         while self._under_way:
-            pending = self._lanes[self._under_way[0]].pending
+            pending = self._messages[self._under_way[0]].pending
             if pending is None or not pending.done():
                 return
             self.ended(self._under_way[0])
 
     def ended(self, index: int) -> None:
-        """Note that the exchange of lane `index` has ended, unless that is known already."""
+        """Note that the exchange of message `index` has ended, unless that is known already."""
         if self._under_way and self._under_way[0] == index:
             self._under_way.popleft()
         if not self.spans[index][1] and self._stream is None:
@@ -117,7 +117,7 @@ class ExchangeQueue:
     def idle(self) -> bool:
         """True when every exchange that was begun has ended well."""
         self.poll()
-        return self._error is None and self._next == len(self._lanes) and not self._under_way
+        return self._error is None and self._next == len(self._messages) and not self._under_way
 
     def stop(self) -> None:
         """Let the thread end, if there is one, without waiting for it."""
@@ -134,7 +134,7 @@ class ExchangeQueue:
     def _pump(self) -> None:
         """Issue what can be issued; the lock is held."""
         while not self._busy and self._issuable():
-            if self._lanes[self._next].blocking and not self._serial:
+            if self._messages[self._next].blocking and not self._serial:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="ssfx-exchange", daemon=True)
                     self._thread.start()
@@ -146,11 +146,11 @@ class ExchangeQueue:
                 self._error = error
             else:
                 self._next += 1
-        if self._error is not None or self._next == len(self._lanes):
+        if self._error is not None or self._next == len(self._messages):
             self._condition.notify_all()
 
     def _issuable(self) -> bool:
-        if self._hold or self._error is not None or self._next == len(self._lanes):
+        if self._hold or self._error is not None or self._next == len(self._messages):
             return False
         return self._ready[self._next] is not None
 
@@ -158,7 +158,7 @@ class ExchangeQueue:
         while True:
             with self._condition:
                 self._condition.wait_for(
-                    lambda: self._closed or (self._issuable() and self._lanes[self._next].blocking)
+                    lambda: self._closed or (self._issuable() and self._messages[self._next].blocking)
                 )
                 if self._closed:
                     return
@@ -176,21 +176,21 @@ class ExchangeQueue:
                 self._pump()
 
     def _issue(self, index: int) -> None:
-        lane = self._lanes[index]
+        message = self._messages[index]
         self.spans[index][0] = perf_counter()
         if self._stream is None:
             for event in self._ready[index] or ():
                 event.wait()
-            lane.start()
+            message.start()
             self._under_way.append(index)
             return
         with accelerator.working_on(self._stream):
             for event in self._ready[index] or ():
                 self._stream.wait_event(event)
             start = accelerator.event(self._stream.device, timed=True)
-            lane.start()
-            if lane.pending is not None and lane.pending.work is not None:
-                lane.pending.work.wait()  # the stream waits, not this thread
+            message.start()
+            if message.pending is not None and message.pending.work is not None:
+                message.pending.work.wait()  # the stream waits, not this thread
             self._events.append((start, accelerator.event(self._stream.device, timed=True)))
 
 

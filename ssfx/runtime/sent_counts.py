@@ -1,4 +1,4 @@
-"""What a lane's latest message really holds: elements, density of each segment, tensors that were left out."""
+"""What a message really holds in the latest step: elements, density of each segment, tensors that were left out."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ import torch
 
 from ssfx.compressors import Compressor
 from ssfx.planning.plan import Lane
-from ssfx.runtime.message import MessageLayout
+from ssfx.runtime.message_layout import MessageLayout
 
 
 class SentCounts:
-    """Reads the message of a lane; `slots` are the elements (lo, hi) of each tensor in the lane's flat vector."""
+    """Reads a message's bytes; `slots` are the elements (lo, hi) of each tensor in its flat vector."""
 
     def __init__(
         self, lane: Lane, layout: MessageLayout, message: torch.Tensor, compressor: Compressor | None,

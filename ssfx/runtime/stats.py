@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from ssfx.core import accelerator
-from ssfx.runtime.lane import LaneExecutor
+from ssfx.runtime.message import Message
 from ssfx.runtime.queue import ExchangeQueue
 from ssfx.runtime.trace import Tracer
 
@@ -72,7 +72,7 @@ class StepStats:
     sent_bytes: int
     _queue: ExchangeQueue = field(repr=False)
     _watch: Stopwatch = field(repr=False)
-    _lanes: Sequence[LaneExecutor] = field(repr=False)
+    _messages: Sequence[Message] = field(repr=False)
     _elements: int = field(repr=False)
     _tensors: int = field(repr=False)
     _read: _Read | None = field(default=None, repr=False)
@@ -112,7 +112,7 @@ class StepStats:
         """Read the buffers now and let go of them; a second call does nothing."""
         if self._read is None:
             self._read = _Read(self._density(), self._missing(), self._ratios(), self._queue.comm_s())
-            self._lanes = ()
+            self._messages = ()
 
     @property
     def achieved_density(self) -> float:
@@ -130,12 +130,12 @@ class StepStats:
         return self._read.ratios if self._read else self._ratios()
 
     def _density(self) -> float:
-        return sum(lane.sent_elements() for lane in self._lanes) / max(1, self._elements)
+        return sum(message.sent_elements() for message in self._messages) / max(1, self._elements)
 
     def _ratios(self) -> list[float]:
-        return [ratio for lane in self._lanes for ratio in lane.density_ratios()]
+        return [ratio for message in self._messages for ratio in message.density_ratios()]
 
     def _missing(self) -> float | None:
-        counts = [lane.tensors_without_elements() for lane in self._lanes]
+        counts = [message.tensors_without_elements() for message in self._messages]
         counted = [count for count in counts if count is not None]
         return sum(counted) / max(1, self._tensors) if len(counted) == len(counts) else None

@@ -181,7 +181,7 @@ class Exchanging(Uneven):
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan = exempted(plan, self._exempt)
-        self._commit.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's lanes hold it
+        self._commit.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's messages hold it
 
     def _put(self, plan: Plan, *, for_a_while: bool) -> None:
         if self.last is not None:

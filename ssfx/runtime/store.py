@@ -9,12 +9,12 @@ State = dict[str, torch.Tensor]
 COMPRESSOR = "compressor."
 """Prefix of buffers that belong to a compressor; they are not gradients and do not follow the loss scale."""
 COLLECTIVE = "collective."
-"""Prefix of buffers that belong to a lane's collective; of these only thresholds follow the loss scale."""
+"""Prefix of buffers that belong to a message's collective; of these only thresholds follow the loss scale."""
 THRESHOLD = COLLECTIVE + "threshold"
 
 
 class Store:
-    """Committed float32 buffers per parameter name; lanes hand in views of their flat buffers when they are built.
+    """Committed float32 buffers per parameter name; messages hand in views of their flat buffers when they are built.
 
     Buffers have the parameter's shape in `state_dict` and are flat elsewhere.
     """
@@ -96,7 +96,7 @@ class Store:
         }
 
     def load_state_dict(self, state: dict[str, State], device: torch.device) -> None:
-        """Replace everything by copies of `state` on `device`; lanes must be rebuilt afterwards."""
+        """Replace everything by copies of `state` on `device`; messages must be rebuilt afterwards."""
         self._buffers = {
             name: {buffer: value.detach().to(device, copy=True) for buffer, value in buffers.items()}
             for name, buffers in state.items()

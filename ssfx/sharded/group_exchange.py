@@ -1,10 +1,10 @@
-"""One group's exchange: sums over shards by a `ShardLeg`, sums over replicas by the lanes of a plan, or one of them."""
+"""One group's exchange: sums over shards by a `ShardLeg`, over replicas by the messages of a plan, or one of them."""
 
 from collections.abc import Callable, Collection, Sequence
 
 import torch
 
-from ssfx.runtime.lane import LaneExecutor, Room, StepKey
+from ssfx.runtime.message import Message, Room, StepKey
 from ssfx.sharded.shard_leg import ShardLeg
 from ssfx.sharded.torch_fsdp import ShardGroup, local_shard
 
@@ -21,16 +21,16 @@ class GroupExchange:
         self.discarded = 0
         self.undone = 0
         self.shard_leg: ShardLeg | None = None
-        self._lanes: Sequence[LaneExecutor] = ()
+        self._messages: Sequence[Message] = ()
         self._going_on: set[str] = set()
         """Parameters whose averages were still in `.grad` when the latest exchange began."""
         self._finite: torch.Tensor | None = None
         self._largest: torch.Tensor | None = None
         """The largest average of each parameter in the latest exchange, in the order of the group's names."""
 
-    def install(self, lanes: Sequence[LaneExecutor], shard_leg: ShardLeg | None, room: Room, key: StepKey) -> None:
-        """Exchange by `lanes` and `shard_leg` from now on, from the memory that they were made with."""
-        self._lanes, self.shard_leg, self._room, self._key = lanes, shard_leg, room, key
+    def install(self, messages: Sequence[Message], shard_leg: ShardLeg | None, room: Room, key: StepKey) -> None:
+        """Exchange by `messages` and `shard_leg` from now on, from the memory that they were made with."""
+        self._messages, self.shard_leg, self._room, self._key = messages, shard_leg, room, key
         self.open, self._finite = set(), None
 
     def reduce_scatter(
@@ -45,7 +45,7 @@ class GroupExchange:
         else:
             going_on = self._begin()
         self._note(leg.reduce(output, inputs, share, natively, going_on, step))
-        if not self._lanes:
+        if not self._messages:
             self._end(output)
 
     def all_reduce(self, reduced: torch.Tensor) -> None:
@@ -53,20 +53,20 @@ class GroupExchange:
         views = self.group.views(reduced)
         if self.shard_leg is None:
             self._begin()
-        for lane in self._lanes:
-            lane.begin(self._key, self._going_on)
-            for index, segment in enumerate(lane.lane.segments):
+        for message in self._messages:
+            message.begin(self._key, self._going_on)
+            for index, segment in enumerate(message.lane.segments):
                 for name in segment.tensors:
-                    lane.add(name, views[name])
-                    if lane.arrived(index):
-                        lane.compress(index)
-            lane.start()
-        received = [part for lane in self._lanes for part in lane.finish()]
+                    message.add(name, views[name])
+                    if message.arrived(index):
+                        message.compress(index)
+            message.start()
+        received = [part for message in self._messages for part in message.finish()]
         self._note(torch.stack([torch.isfinite(part).all() for part in received]).all() if received else None)
-        for lane in self._lanes:
-            lane.decode({}, self._room)
-            for name in lane.lane.tensors:
-                views[name].copy_(lane.result(name))
+        for message in self._messages:
+            message.decode({}, self._room)
+            for name in message.lane.tensors:
+                views[name].copy_(message.result(name))
         if self.group.divides_by is not None:
             reduced.mul_(self.group.replicas.size())
         self._end(reduced)
@@ -80,8 +80,8 @@ class GroupExchange:
         if self._finite is not None and not bool(self._finite):
             self.undone += 1
             return
-        for lane in self._lanes:
-            lane.commit(names)
+        for message in self._messages:
+            message.commit(names)
         if self.shard_leg is not None:
             self.shard_leg.commit(names)
 

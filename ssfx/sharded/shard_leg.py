@@ -1,6 +1,6 @@
 """The sum over shards of one group: every rank sends every other its chunk, compressed, and adds up what it received.
 
-A message to one rank is laid out as a lane's message. All chunks are compressed in one call, as segments of a lane of
+A message to one rank is laid out as any other. All chunks are compressed in one call, as segments of a lane of
 as many tensors times ranks; their residuals are the memory of those tensors (`sent_to` names them). Received
 numbers are added in float32, in the order of ranks. Dense messages are torch's own reduce-scatter.
 """
@@ -17,8 +17,8 @@ from ssfx.compressors import Compressor, Context, build
 from ssfx.compressors.batch import Batch, Part, compress
 from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Bucket, Lane, Plan
-from ssfx.runtime.lane_state import LaneState
-from ssfx.runtime.message import MessageLayout, Section
+from ssfx.runtime.message_layout import MessageLayout, Section
+from ssfx.runtime.message_state import MessageState
 from ssfx.runtime.store import Store
 from ssfx.sharded.places import places_of, runs_of
 from ssfx.sharded.torch_fsdp import ShardGroup
@@ -62,7 +62,7 @@ class ShardLeg:
         self.native = is_native(lane)
         self._comm, self._memory, self._seed = comm, memory, seed
         self.numel = group.numel
-        self._state: LaneState | None = None
+        self._state: MessageState | None = None
         if self.native:
             return
         world = comm.world_size
@@ -79,7 +79,7 @@ class ShardLeg:
         self.vector_numel = world * self._packed_numel
         self._parts = self._parts_of(whole)
         if memory is not None and memory.stateful:
-            self._state = LaneState(
+            self._state = MessageState(
                 whole.buckets[0].lanes[0], self._parts, memory, self._compressor, store, comm.device, {}, {}, step
             )
 

@@ -15,9 +15,9 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
 from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
 from ssfx.runtime.checks import Optimizers
-from ssfx.runtime.lane import Room, StepKey
 from ssfx.runtime.lifetime import attached_parameters, claim_model, release_model
-from ssfx.runtime.make_lane import make_lane
+from ssfx.runtime.make_message import make_message
+from ssfx.runtime.message import Room, StepKey
 from ssfx.runtime.optimizer_hooks import OptimizerHooks
 from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
 from ssfx.runtime.setup import broadcast_model
@@ -306,7 +306,7 @@ class ShardedSync:
         lanes: list[list[Any]] = [[] for _ in self._groups]
         if (leg := self._replicas) is not None:
             for (bucket, _), lane in leg.plan.lanes():
-                made = make_lane(lane, leg.plan, leg.comm, device, self.store, leg.memory, self.step)
+                made = make_message(lane, leg.plan, leg.comm, device, self.store, leg.memory, self.step)
                 lanes[leg.group_of_bucket[bucket]].append(made)
         sums: dict[int, ShardLeg] = {}
         if (leg := self._shards) is not None:

@@ -14,7 +14,7 @@ from ssfx.collectives.comm import Comm
 from ssfx.compressors import Compressor, Context, build
 from ssfx.compressors.batch import Batch, Part, compress
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.message import MessageLayout
+from ssfx.runtime.message_layout import MessageLayout
 from ssfx.sharded.places import places_of, runs_of
 from ssfx.sharded.torch_fsdp import ShardGroup
 from ssfx.simulator.pricing.shard_messages import is_native, row_bytes

@@ -67,7 +67,7 @@ def test_auto_itself_keeps_to_its_budget_in_the_long_runs() -> None:
 def test_the_command_says_the_steps_and_what_they_rest_on(
     asked: Advice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ssfx.advice.advise", lambda setting: asked)
+    monkeypatch.setattr("ssfx.cli.advise.ranked", lambda setting: asked)
     monkeypatch.setattr("ssfx.lab.results.store.Store.readable", lambda self: ([], []))
     assert main(["advise", *WORDS, "target=quality"]) == 0
     first, _, *lines = capsys.readouterr().out.splitlines()

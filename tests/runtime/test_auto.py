@@ -18,7 +18,7 @@ from runtime.work import attached, train
 from ssfx.compressors.memories import memories
 from ssfx.planning.costs import placeholder_costs
 from ssfx.planning.plan import Lane, Plan, Segment
-from ssfx.runtime.make_lane import lane_memory
+from ssfx.runtime.make_message import message_memory
 from ssfx.runtime.plan_trial import most_steps
 from ssfx.runtime.plan_watch import PlanWatch
 from ssfx.schemes import schemes
@@ -165,7 +165,7 @@ def test_what_is_watched_survives_a_resume() -> None:
 )
 def test_a_lane_keeps_errors_only_where_they_may_be_fed_back(compressor: str | None, expected: str) -> None:
     lane = Lane("all_reduce", (Segment(("a",), compressor),))
-    assert lane_memory(lane, memories.build("residual")).name == expected
+    assert message_memory(lane, memories.build("residual")).name == expected
 
 
 # ---- on each rank ---------------------------------------------------------------------------------------------------

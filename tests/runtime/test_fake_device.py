@@ -29,9 +29,9 @@ OTHERS = [
 TRAINING = "training"
 WAITS = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
 TWICE = [  # each of these is needed unless the others are there
-    {"sum_lane.py DenseLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
-    {"sum_lane.py SumLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
-    {"gather_lane.py GatherLane.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
+    {"summed_message.py DenseMessage.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
+    {"summed_message.py SummedMessage.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
+    {"gathered_message.py GatheredMessage.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
 ]
 IN_ORDER = {"all_gather.py AllGatherTwice.start.<locals>.<lambda> work.wait"}
 """Messages of one communicator end in order on NCCL, so that the second wait is enough; on gloo both are needed."""
@@ -94,7 +94,7 @@ def test_the_host_waits_where_the_docs_say_and_the_training_thread_once_a_step(p
             ours = {place.split()[0]: count for (thread, place), count in waits.items() if thread == TRAINING}
             per_step = {file: count / STEPS for file, count in ours.items()}
             assert per_step.pop("runtime/exchange.py") == 1
-            assert per_step in ({}, {"runtime/message.py": 1}), "the second only where messages differ in size"
+            assert per_step in ({}, {"runtime/message_layout.py": 1}), "the second only where messages differ in size"
             for thread, place in waits:
                 found.setdefault(place.split()[0], set()).add(thread)
     lines = WAITS.split("## Where the host waits")[1].split("\n## ")[0].splitlines()

@@ -9,7 +9,7 @@ import torch
 from runtime import work_hazards as work
 from runtime.cases import DENSE, SPARSE, in_turn, of_scheme
 from runtime.pool import Pool
-from runtime.test_queue import Lane, lanes, running
+from runtime.test_queue import Message, messages, running
 
 import ssfx
 from ssfx.collectives.comm import Comm
@@ -24,13 +24,13 @@ def test_a_lane_under_way_when_a_step_was_given_up_is_not_counted_in_the_next() 
 
     with running() as queue:
         issued: list[int] = []
-        queue.begin([Lane(9, issued, slow, blocking=True)])  # type: ignore[list-item]
+        queue.begin([Message(9, issued, slow, blocking=True)])  # type: ignore[list-item]
         queue.ready(0)
         assert entered.wait(10)
         queue.fail(RuntimeError("a host segment failed"))
         with pytest.raises(RuntimeError, match="host segment"):
             queue.drain()
-        queue.begin(lanes(2, issued))
+        queue.begin(messages(2, issued))
         leave.set()
         queue.ready(1)
         queue.ready(0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
-from ssfx.runtime.message import MessageLayout
+from ssfx.runtime.message_layout import MessageLayout
 from ssfx.simulator.pricing.message_sizes import lane_bytes
 
 COMPRESSORS = [

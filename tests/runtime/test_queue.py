@@ -15,8 +15,8 @@ from ssfx.collectives.torch_comm import TorchComm
 from ssfx.runtime.queue import ExchangeQueue
 
 
-class Lane:
-    """A lane that notes when it was issued; its exchange ends at once. A blocking one is issued by a thread."""
+class Message:
+    """A message that notes when it was issued; its exchange ends at once. A blocking one is issued by a thread."""
 
     def __init__(
         self, number: int, issued: list[int], start: Callable[[], None] = lambda: None, blocking: bool = False
@@ -40,8 +40,8 @@ def running() -> Iterator[ExchangeQueue]:
         queue.close()
 
 
-def lanes(count: int, issued: list[int], blocking: Collection[int] = ()) -> Any:
-    return [Lane(i, issued, blocking=i in blocking) for i in range(count)]
+def messages(count: int, issued: list[int], blocking: Collection[int] = ()) -> Any:
+    return [Message(i, issued, blocking=i in blocking) for i in range(count)]
 
 
 @given(
@@ -56,7 +56,7 @@ def test_lanes_are_issued_in_plan_order_whatever_gets_ready_first(
     with running() as queue:
         for order in orders:
             issued: list[int] = []
-            queue.begin(lanes(6, issued, blocking), hold=hold)
+            queue.begin(messages(6, issued, blocking), hold=hold)
             if from_threads:
                 threads = [threading.Thread(target=queue.ready, args=(i,)) for i in order]
                 for thread in threads:
@@ -77,10 +77,10 @@ def test_lanes_are_issued_in_plan_order_whatever_gets_ready_first(
 
 
 @given(st.permutations(range(5)), st.integers(1, 4), st.sets(st.integers(0, 4)))
-def test_nothing_is_issued_before_all_earlier_lanes(order: list[int], missing: int, blocking: set[int]) -> None:
+def test_nothing_is_issued_before_all_earlier_messages(order: list[int], missing: int, blocking: set[int]) -> None:
     with running() as queue:
         issued: list[int] = []
-        queue.begin(lanes(5, issued, blocking))
+        queue.begin(messages(5, issued, blocking))
         for i in order:
             if i != missing:
                 queue.ready(i)
@@ -95,7 +95,7 @@ def test_nothing_is_issued_before_all_earlier_lanes(order: list[int], missing: i
 def test_with_hold_nothing_is_issued_before_drain(blocking: tuple[int, ...]) -> None:
     with running() as queue:
         issued: list[int] = []
-        queue.begin(lanes(2, issued, blocking), hold=True)
+        queue.begin(messages(2, issued, blocking), hold=True)
         queue.ready(0)
         queue.ready(1)
         assert issued == []
@@ -111,13 +111,13 @@ def test_a_step_without_lanes_drains_at_once() -> None:
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-def test_an_error_of_issuing_surfaces_in_drain_and_stops_later_lanes(blocking: bool) -> None:
+def test_an_error_of_issuing_surfaces_in_drain_and_stops_later_messages(blocking: bool) -> None:
     def broken() -> None:
         raise RuntimeError("connection reset by peer")
 
     with running() as queue:
         issued: list[int] = []
-        queue.begin([Lane(0, issued), Lane(1, issued, broken, blocking), Lane(2, issued)])  # type: ignore[list-item]
+        queue.begin([Message(0, issued), Message(1, issued, broken, blocking), Message(2, issued)])  # type: ignore[list-item]
         for i in (2, 1, 0):
             queue.ready(i)
         with pytest.raises(RuntimeError, match="connection reset"):
@@ -128,7 +128,7 @@ def test_an_error_of_issuing_surfaces_in_drain_and_stops_later_lanes(blocking: b
 def test_a_failure_elsewhere_surfaces_in_drain() -> None:
     with running() as queue:
         issued: list[int] = []
-        queue.begin(lanes(2, issued))
+        queue.begin(messages(2, issued))
         queue.fail(MemoryError("no room on the host"))
         queue.fail(ValueError("a later one"))
         with pytest.raises(MemoryError, match="no room"):
@@ -139,7 +139,7 @@ def test_a_failure_elsewhere_surfaces_in_drain() -> None:
 def test_close_is_idempotent_and_ends_the_threads() -> None:
     before = set(threading.enumerate())
     queue = ExchangeQueue(torch.device("cpu"))
-    queue.begin(lanes(1, [], blocking=[0]))
+    queue.begin(messages(1, [], blocking=[0]))
     queue.ready(0)
     queue.drain()
     (own,) = set(threading.enumerate()) - before

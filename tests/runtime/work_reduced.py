@@ -16,7 +16,7 @@ from ssfx.compressors.memories import memories
 from ssfx.core.origin import Origin
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
-from ssfx.runtime.reduce_lane import ReduceLane
+from ssfx.runtime.reduced_message import ReducedMessage
 from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, THRESHOLD
 
 Options = dict[str, Any]
@@ -219,28 +219,28 @@ def figures(group: Any, rank: int, world: int, options: Options, steps: int) -> 
     model = build("mlp")
     optimizer, sync = attach(model, group, world, options)
     train(model, optimizer, rank, range(6))
-    reduced = [lane for lane in sync._exchange.lanes if isinstance(lane, ReduceLane)]
-    others = [lane for lane in sync._exchange.lanes if not isinstance(lane, ReduceLane)]
+    reduced = [message for message in sync._exchange.messages if isinstance(message, ReducedMessage)]
+    others = [message for message in sync._exchange.messages if not isinstance(message, ReducedMessage)]
     reports = []
     for step in range(6, 6 + steps):
         before = sync.comm.sent.sent_bytes
         optimizer.zero_grad()
         loss_of(model, rank, step).backward()
         last, missing, sent = sync.last, 0, 0
-        for lane in reduced:
-            if not lane.reducer.selects:
-                indices, _ = lane._selected()
+        for message in reduced:
+            if not message.reducer.selects:
+                indices, _ = message._selected()
                 assert bool((indices.diff() > 0).all()), "a reducer was handed indices that do not ascend"
-            sent += lane._reduced.sent
-            if lane._reduced.indices is None:
-                hit = lane._reduced.values != 0
+            sent += message._reduced.sent
+            if message._reduced.indices is None:
+                hit = message._reduced.values != 0
             else:
-                hit = torch.zeros(lane.packed_total, dtype=torch.bool)
-                hit[lane._reduced.indices] = True
-            for name in lane.lane.tensors:
-                lo, hi = lane._slots[name]
+                hit = torch.zeros(message.packed_total, dtype=torch.bool)
+                hit[message._reduced.indices] = True
+            for name in message.lane.tensors:
+                lo, hi = message._slots[name]
                 missing += hi > lo and not bool(hit[lo:hi].any())
-        sent += sum(lane.sent_elements() for lane in others)
+        sent += sum(message.sent_elements() for message in others)
         reports.append(
             {
                 "density": (last.achieved_density, sent / sum(spec.numel for spec in sync.plan.tensors)),
@@ -248,7 +248,7 @@ def figures(group: Any, rank: int, world: int, options: Options, steps: int) -> 
                 "bytes": (last.sent_bytes, sync.comm.sent.sent_bytes - before),
                 "described": (
                     last.sent_bytes,
-                    sum(lane._reduced.traffic.sent_bytes for lane in reduced) if not others else last.sent_bytes,
+                    sum(message._reduced.traffic.sent_bytes for message in reduced) if not others else last.sent_bytes,
                 ),
                 "ratios": [float(r) for r in last.density_ratios],
                 "reducers": len(reduced),

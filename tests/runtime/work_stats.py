@@ -14,9 +14,9 @@ from torch import nn
 import ssfx
 from ssfx.collectives.hierarchical import node_size
 from ssfx.collectives.primitives import Traffic, split_sizes, to_peers, traffic
-from ssfx.runtime.packed import PackedLane
-from ssfx.runtime.reduce_lane import ReduceLane
-from ssfx.runtime.sum_lane import DenseLane
+from ssfx.runtime.packed_message import PackedMessage
+from ssfx.runtime.reduced_message import ReducedMessage
+from ssfx.runtime.summed_message import DenseMessage
 from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 Options = dict[str, Any]
@@ -67,7 +67,9 @@ def contributed(group: Any, rank: int, world: int, options: Options) -> list[tup
         if sync.plan is plan:
             counted = Traffic(sync.comm.sent.messages - before.messages, sync.comm.sent.sent_bytes - before.sent_bytes)
             assert counted.sent_bytes == sync.last.sent_bytes
-            described = sum((_described(lane, rank, world) for lane in sync._exchange.lanes), start=Traffic(0, 0))
+            described = sum(
+                (_described(message, rank, world) for message in sync._exchange.messages), start=Traffic(0, 0)
+            )
             seen.append((sync.last.contributed_bytes, planned, counted, described))
         summary = sync.stats()
         assert summary["contributed_bytes"] == planned
@@ -77,29 +79,29 @@ def contributed(group: Any, rank: int, world: int, options: Options) -> list[tup
     return seen
 
 
-def _described(lane: Any, rank: int, world: int) -> Traffic:
-    """Return what a lane's collective says that this rank sent in the latest step."""
-    if isinstance(lane, ReduceLane):
-        return lane._reduced.traffic
-    if isinstance(lane, PackedLane) and not lane.collective.additive_only:
-        sizes = [lane.nbytes]
-        if lane.collective.variable:
-            sizes = [8, lane.pending.result.shape[1]]
-        elif lane.collective.name == "all_gather_twice":
-            sizes = [lane.nbytes // 2, lane.nbytes - lane.nbytes // 2]
+def _described(message: Any, rank: int, world: int) -> Traffic:
+    """Return what a message's collective says that this rank sent in the latest step."""
+    if isinstance(message, ReducedMessage):
+        return message._reduced.traffic
+    if isinstance(message, PackedMessage) and not message.collective.additive_only:
+        sizes = [message.nbytes]
+        if message.collective.variable:
+            sizes = [8, message.pending.result.shape[1]]
+        elif message.collective.name == "all_gather_twice":
+            sizes = [message.nbytes // 2, message.nbytes - message.nbytes // 2]
         return sum((traffic("all_gather", size, world, rank) for size in sizes), start=Traffic(0, 0))
-    message = lane.flat if isinstance(lane, DenseLane) else lane.pending.result
-    numel, item_bytes = message.numel(), message.element_size()
-    match lane.collective.name:
+    data = message.flat if isinstance(message, DenseMessage) else message.pending.result
+    numel, item_bytes = data.numel(), data.element_size()
+    match message.collective.name:
         case "block_all_reduce":  # dense gradients: every block is in the union
-            return lane.collective.sent(numel, item_bytes, numel, world, rank)
+            return message.collective.sent(numel, item_bytes, numel, world, rank)
         case "row_sparse":
-            rows = range(numel // lane.collective.options.width)
-            return lane.collective.sent([rows] * world, numel, item_bytes, rank)
+            rows = range(numel // message.collective.options.width)
+            return message.collective.sent([rows] * world, numel, item_bytes, rank)
         case "hierarchical_all_reduce":
-            return _hierarchical(lane.collective, numel * item_bytes, item_bytes, rank, world)
+            return _hierarchical(message.collective, numel * item_bytes, item_bytes, rank, world)
     used = traffic("all_reduce", numel * item_bytes, world, rank, item_bytes)
-    first = lane.layout.first.length if isinstance(lane, PackedLane) else 0  # what ranks agree on beforehand
+    first = message.layout.first.length if isinstance(message, PackedMessage) else 0  # what ranks agree on beforehand
     return used + traffic("all_reduce", 4 * first, world, rank, 4) if first else used
 
 

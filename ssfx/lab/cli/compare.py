@@ -12,7 +12,12 @@ from ssfx.core.errors import ConfigError, near, some_of, unknown
 from ssfx.core.paths import results_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
-from ssfx.lab.results.comparisons import Panel
+from ssfx.lab.cli.outcome import print_panel
+from ssfx.lab.cli.show import finished
+from ssfx.lab.results.comparisons import Panel, panels
+from ssfx.lab.results.speedup import speedup
+from ssfx.lab.results.store import Store
+from ssfx.schemes import schemes
 
 _KEYS = ("experiment", "model", "dataset", "cluster", "world_size", "batch_size", "density", "precision")
 """Fields of a case that a KEY=VALUE may narrow the settings by."""
@@ -31,11 +36,6 @@ def compare(words: tuple[str, ...], wide: bool) -> None:
 
     For example: ssfx compare ssfusion_oi ddp model=bert_large cluster=64gpu
     """
-    from ssfx.lab.cli.outcome import print_panel
-    from ssfx.lab.cli.show import finished
-    from ssfx.lab.results.comparisons import panels
-    from ssfx.lab.results.store import Store
-
     names = [word for word in words if "=" not in word]
     if not names:
         raise ConfigError("name a scheme or a run to compare: ssfx compare ssfusion_oi model=bert_large")
@@ -85,8 +85,6 @@ def _narrowed(rows: Sequence[Row], filters: Sequence[str]) -> list[Row]:
 
 
 def _of(name: str, rows: Sequence[Row]) -> list[Row]:
-    from ssfx.schemes import schemes
-
     found = [row for row in rows if row.case.scheme == name or (len(name) >= 4 and row.run_id.startswith(name))]
     if not found:
         if name in schemes:
@@ -104,8 +102,6 @@ def _runs(panel: Panel) -> set[str]:
 
 def _say_ratio(panel: Panel, first: tuple[str, Sequence[Row]], second: tuple[str, Sequence[Row]]) -> None:
     """Say how much faster the first is: a scheme as it is by default, or the only bar with runs of that name."""
-    from ssfx.lab.results.speedup import speedup
-
     bars = []
     for name, rows in (first, second):
         ids = {row.run_id for row in rows}

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
+from ssfx.cli.terminal import print_table, say
 from ssfx.core.errors import ConfigError, some_of
 from ssfx.core.files import read
 from ssfx.core.paths import results_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ssfx.core.rows import Row
+from ssfx.core.rows import METRICS, Row
+from ssfx.lab.results.store import Store
+from ssfx.planning.plan import Plan
 
 _PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
 
 
 def finished() -> list[Row]:
     """Return the rows of this folder's runs and the committed ones."""
-    from ssfx.lab.results.store import Store
-
     store = Store(results_dir())
     return [*store.rows(), *store.reference_rows()]
 
 
 def found_run(run: str) -> Row:
     """Return the row of the only finished run whose id is `run` or begins with it; else ConfigError."""
-    from ssfx.lab.results.store import Store
-
     store = Store(results_dir())
     found = {row.run_id: row for row in reversed(store.beginning(run))}
     if len(found) == 1:
@@ -51,10 +46,6 @@ def found_run(run: str) -> Row:
 @click.option("--json", "as_json", is_flag=True, help="Print the row as one JSON object.")
 def show(run: str, as_json: bool) -> None:
     """Show the finished run whose id is RUN or begins with it; ssfx run --dry-run and ssfx status print ids."""
-    from ssfx.cli.terminal import print_table, say
-    from ssfx.core.rows import METRICS
-    from ssfx.lab.results.store import Store
-
     row = found_run(run)
     run_id = row.run_id
     if as_json:
@@ -90,9 +81,6 @@ def show(run: str, as_json: bool) -> None:
 
 def _say_plan(path: Path) -> None:
     """Print what the plan in use at the end sent, and why it was chosen."""
-    from ssfx.cli.terminal import say
-    from ssfx.planning.plan import Plan
-
     if not path.exists():
         return
     plan = read(path, Plan.from_json)

@@ -1,4 +1,4 @@
-"""The lane of payloads that do not add up: every rank gets all messages and decodes them one after the other."""
+"""Messages whose payloads do not add up: every rank gets all of them and decodes them one after the other."""
 
 from collections.abc import Collection, Mapping
 
@@ -8,12 +8,12 @@ from ssfx.collectives.comm import Comm
 from ssfx.compressors.kernels import writes_sums
 from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.lane import Room
-from ssfx.runtime.packed import PackedLane
+from ssfx.runtime.message import Room
+from ssfx.runtime.packed_message import PackedMessage
 from ssfx.runtime.store import Store
 
 
-class GatherLane(PackedLane):
+class GatheredMessage(PackedMessage):
     """Segments of one compressor, or of none, in messages of a fixed size."""
 
     def __init__(
@@ -31,7 +31,7 @@ class GatherLane(PackedLane):
         self.pending = self.collective.start(self._outgoing(), self.comm)
 
     def _outgoing(self) -> torch.Tensor:
-        return self.message
+        return self.data
 
     def finish(self) -> list[torch.Tensor]:
         """Wait; return the numbers that were received."""
@@ -101,11 +101,11 @@ class GatherLane(PackedLane):
         return self._filled
 
 
-class VariableGatherLane(GatherLane):
+class VariableGatheredMessage(GatheredMessage):
     """As its base, in messages without padding: ranks send as many entries as they have."""
 
     def _outgoing(self) -> torch.Tensor:
-        return self.layout.trim(self.message, self.packed)
+        return self.layout.trim(self.data, self.packed)
 
     def _incoming(self, rows: torch.Tensor) -> torch.Tensor:
         return self.layout.untrim(rows, self.packed)

@@ -1,4 +1,4 @@
-"""The lane of a reducer: one vector in, the sum of what survived out, the rest left in the memory."""
+"""The message of a reducer: one vector in, the sum of what survived out, the rest left in the memory."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,13 +12,13 @@ from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.narrow import cut_values
 from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.lane import Room
-from ssfx.runtime.packed import PackedLane
+from ssfx.runtime.message import Room
+from ssfx.runtime.packed_message import PackedMessage
 from ssfx.runtime.store import Store
 from ssfx.simulator.pricing.message_sizes import lane_load
 
 
-class ReduceLane(PackedLane):
+class ReducedMessage(PackedMessage):
     """Compressed segments whose selected elements are summed by a reducer, in the queue's own thread."""
 
     def __init__(
@@ -36,7 +36,7 @@ class ReduceLane(PackedLane):
     def start(self) -> None:
         """Reduce; returns when the sum is there."""
         vector = self.state.new[self.memory.buffers[0]][: self.packed_total]
-        work = Reduction(vector, self.kept, self.state.step, self.key.seed, self.state.lane_new)
+        work = Reduction(vector, self.kept, self.state.step, self.key.seed, self.state.collective_new)
         self._fill(work)
         before = cut_values()
         self._reduced = self.reducer.reduce(work, self.comm)
@@ -91,7 +91,7 @@ class ReduceLane(PackedLane):
         return self._filled - len(hit)
 
 
-class SelectingReduceLane(ReduceLane):
+class SelectingReducedMessage(ReducedMessage):
     """As its base, where the reducer selects by itself: gradients are accumulated, and nothing is packed.
 
     The compressor named in the plan only says by which rule.
@@ -109,12 +109,12 @@ class SelectingReduceLane(ReduceLane):
         work.bad = not bool(torch.isfinite(work.vector.sum()) or torch.isfinite(work.vector).all())
 
     def density_ratios(self) -> list[float]:
-        """Return what this rank put in over what it was to put in, for the lane as a whole."""
+        """Return what this rank put in over what it was to put in, for the message as a whole."""
         return [self.sent_elements() / self.kept] if self.kept < self.total else []
 
 
-class QuantizedReduceLane(SelectingReduceLane):
-    """As its base, where the reducer sends every element, quantised by the compressor of the lane."""
+class QuantizedReducedMessage(SelectingReducedMessage):
+    """As its base, where the reducer sends every element, quantised by the compressor of the message."""
 
     def _fill(self, work: Reduction) -> None:
         """Say how to quantise; what is not finite shows in the scales."""

@@ -1,4 +1,4 @@
-"""Lanes that are sums: of gradients as they are, in place, and of payloads that add up, decoded once."""
+"""Messages that are summed: of gradients as they are, in place, and of payloads that add up, decoded once."""
 
 from collections.abc import Collection, Mapping
 
@@ -7,12 +7,12 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors.memories import Memory
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.lane import Carried, LaneExecutor, Room, StepKey
-from ssfx.runtime.packed import PackedLane
+from ssfx.runtime.message import Carried, Message, Room, StepKey
+from ssfx.runtime.packed_message import PackedMessage
 from ssfx.runtime.store import Store
 
 
-class DenseLane(LaneExecutor):
+class DenseMessage(Message):
     """An uncompressed all-reduce: gradients are averaged in place in one flat buffer of their own dtype."""
 
     in_room = False
@@ -74,7 +74,7 @@ class DenseLane(LaneExecutor):
         return self.views[name]
 
 
-class SumLane(PackedLane):
+class SummedMessage(PackedMessage):
     """Segments of one additive compressor, without dense ones."""
 
     def __init__(
@@ -91,7 +91,7 @@ class SumLane(PackedLane):
     def start(self) -> None:
         """Issue the sum of the value section, after both rounds of a compressor that has two."""
         self.agree()
-        values = self.layout.values.of(self.message)
+        values = self.layout.values.of(self.data)
         if self._used:
             values = values[: self._used[self.state.step % len(self._used)]]
         self.pending = self.collective.start(values, self.comm)

@@ -1,4 +1,4 @@
-"""What a lane keeps between steps: the memory's flat buffers and the compressors' own state, both twice.
+"""What a message keeps between steps: the memory's flat buffers and the compressors' own state, both twice.
 
 `old` is committed, `new` is written by the exchange under way. `commit` swaps them once an optimizer has stepped with
 what was exchanged, so that a rollback costs nothing. The store sees the committed side by parameter name: it survives
@@ -21,12 +21,12 @@ from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, THRESHOLD, Store
 Buffers = dict[str, torch.Tensor]
 
 
-class LaneState:
-    """State of a lane's compressed segments (`parts`, by position in the lane), in the store and in flat buffers.
+class MessageState:
+    """State of a message's compressed segments (`parts`, by position in it), in the store and in flat buffers.
 
     `initial` is the collective's state before the first step, thresholds as for a loss scale of 1. `first_step` is the
-    number of the lane's first step: later ones count what was committed, so that a compressor whose steps take turns
-    misses no turn when an exchange is rolled back. What the store has replaces both if the lane had the same first
+    number of the message's first step: later ones count what was committed, so that a compressor whose steps take turns
+    misses no turn when an exchange is rolled back. What the store has replaces both if the message had the same first
     tensor and as many elements. Segments in `host` keep their memory in their own staging buffers.
     """
 
@@ -55,7 +55,9 @@ class LaneState:
                 name: torch.zeros(shape, dtype=torch.float32, device=where) for name, shape in shapes.items()
             }
         self.compressor_new = {i: {k: v.clone() for k, v in state.items()} for i, state in self.compressor_old.items()}
-        self.lane_old = {**initial, "numel": torch.tensor(packed), "step": torch.tensor(first_step)} if parts else {}
+        self.collective_old = (
+            {**initial, "numel": torch.tensor(packed), "step": torch.tensor(first_step)} if parts else {}
+        )
         for name, value in initial.items():
             if (COLLECTIVE + name).startswith(THRESHOLD):
                 value *= store.loss_scale
@@ -64,7 +66,7 @@ class LaneState:
         for name in lane.tensors:
             if name != self._first or elements is None or int(elements) != packed:
                 store.drop_all(name, COLLECTIVE)
-        self.lane_new = {name: value.clone() for name, value in self.lane_old.items()}
+        self.collective_new = {name: value.clone() for name, value in self.collective_old.items()}
         for name, buffer, view in self._committed():
             kept = store.get(name, buffer)
             if kept is not None and kept.numel() == view.numel():
@@ -73,7 +75,7 @@ class LaneState:
 
     @property
     def step(self) -> int:
-        """The number of the step under way: how many exchanges of this lane led to the state it begins with."""
+        """The number of the step under way: how many exchanges of this message led to the state it begins with."""
         return self._step
 
     def begin(self, going_on: Collection[str] = ()) -> None:
@@ -88,15 +90,15 @@ class LaneState:
         for staged in self._host.values():
             staged.source = staged.new if again and self._memory.stateful else staged.old
         if not again:
-            _copy(self.lane_old, self.lane_new)
+            _copy(self.collective_old, self.collective_new)
         for i, state in self.compressor_old.items():
             if not members[i]:
                 _copy(state, self.compressor_new[i])
         for i, part in self._parts.items() if again else ():
             self._pieces(i, part, [name not in going_on for name in self._names[i]], back=True)
-        if self.lane_new:
-            self._step = int(self.lane_new["step"])
-            self.lane_new["step"] += 1
+        if self.collective_new:
+            self._step = int(self.collective_new["step"])
+            self.collective_new["step"] += 1
 
     def rest(self, segment: int, lo: int, hi: int) -> None:
         """Elements lo .. hi - 1 take part in this step as zeros; their residuals stay in the committed side only."""
@@ -115,7 +117,7 @@ class LaneState:
             return
         if not self._partly and all(map(all, members.values())):
             self.compressor_old, self.compressor_new = self.compressor_new, self.compressor_old
-            self.lane_old, self.lane_new = self.lane_new, self.lane_old
+            self.collective_old, self.collective_new = self.collective_new, self.collective_old
             if self._memory.stateful:
                 self.old, self.new = self.new, self.old
                 for staged in self._host.values():
@@ -123,7 +125,7 @@ class LaneState:
             self._publish()
             return
         self._partly = True
-        _copy(self.lane_new, self.lane_old)
+        _copy(self.collective_new, self.collective_old)
         for i, part in self._parts.items():
             if not any(members[i]):
                 continue
@@ -161,7 +163,7 @@ class LaneState:
 
     def _committed(self) -> Iterator[tuple[str, str, torch.Tensor]]:
         """Yield (parameter, buffer, committed view) of everything; a segment's own state is its first tensor's."""
-        for name, value in self.lane_old.items():
+        for name, value in self.collective_old.items():
             yield self._first, COLLECTIVE + name, value
         for i, part in self._parts.items():
             for name, value in self.compressor_old[i].items():

@@ -1,6 +1,6 @@
-"""What lanes of compressed segments share: gradients go into one message and the memory, in as few calls as possible.
+"""What messages of compressed segments share: gradients go into data and memory, in as few calls as possible.
 
-The message holds counts, indices, values and codes of all segments, and dense tensors.
+The data are counts, indices, values and codes of all segments, and dense tensors.
 """
 
 from collections.abc import Callable, Collection
@@ -15,9 +15,9 @@ from ssfx.compressors.kernels.narrow import cut_values
 from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.lane import Carried, LaneExecutor, StepKey
-from ssfx.runtime.lane_state import Buffers, LaneState
-from ssfx.runtime.message import MessageLayout
+from ssfx.runtime.message import Carried, Message, StepKey
+from ssfx.runtime.message_layout import MessageLayout
+from ssfx.runtime.message_state import Buffers, MessageState
 from ssfx.runtime.offload import HostSegment
 from ssfx.runtime.sent_counts import SentCounts
 from ssfx.runtime.store import Store
@@ -33,7 +33,7 @@ class _Group:
     waiting: int
 
 
-class PackedLane(LaneExecutor):
+class PackedMessage(Message):
     """Compressed and dense segments in one message; each kind adds how messages are exchanged.
 
     `state` keeps the memory twice, before and after the step under way: a step that no optimizer takes is undone.
@@ -46,21 +46,21 @@ class PackedLane(LaneExecutor):
         self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
         run_memory: Memory, first_step: int = 0, initial: Buffers | None = None,
     ) -> None:  # fmt: skip
-        """`memory` is that of the lane; what `run_memory` kept of its tensors under an earlier plan is sent with them.
+        """`memory` is the message's; what `run_memory` kept of its tensors under an earlier plan is sent with them.
 
-        `first_step` and `initial`: see `LaneState`.
+        `first_step` and `initial`: see `MessageState`.
         """
         super().__init__(lane, plan, comm)
         self.memory = memory
         self.layout = MessageLayout(lane, plan)
         self.nbytes = self.layout.nbytes
-        self.message = torch.zeros(self.nbytes, dtype=torch.uint8, device=device)
+        self.data = torch.zeros(self.nbytes, dtype=torch.uint8, device=device)
         self.packed = [i for i in self.layout.order if not lane.segments[i].dense]
         spec = lane.segments[self.packed[0]].compressor if self.packed else None
         self.compressor = build(spec) if spec else None
         rounds = self.compressor.rounds if self.compressor is not None else 1
         self._call: Callable[[Compressor, Batch], None] = compress if rounds == 1 else propose
-        self._proposed = [self.layout.first.of(self.message)] if rounds == 2 else []
+        self._proposed = [self.layout.first.of(self.data)] if rounds == 2 else []
         """The section that ranks combine before they compress, of a compressor of two rounds."""
         self.blocking = self.blocking or rounds == 2
         self._device = device
@@ -77,28 +77,28 @@ class PackedLane(LaneExecutor):
             self._segment_at[i] = (start, offset)
         self.total = offset
         self.packed_total = sum(self.numel[i] for i in self.packed)
-        self.payloads: dict[int, Payload] = {i: self.layout.payload(self.message, i) for i in self.packed}
+        self.payloads: dict[int, Payload] = {i: self.layout.payload(self.data, i) for i in self.packed}
         self._grads: dict[str, torch.Tensor | None] = {}
         parts = self._parts(plan)
         hosted = [i for i in self.packed if lane.segments[i].placement == "host"]
         self.host: dict[int, HostSegment] = {}
         if accelerator.queued(device):
             self.host = {i: HostSegment(parts[i], memory) for i in hosted}
-        self.state = LaneState(
+        self.state = MessageState(
             lane, parts, memory, self.compressor, store, device, self.host, initial or {}, first_step
         )
         together = [i for i in self.packed if i not in hosted]
         self._groups: dict[int, _Group] = {}
         for members in [together, *([i] for i in hosted)]:
-            batch = Batch(tuple(parts[i] for i in members), self.layout.sections(self.message), self.state.new)
+            batch = Batch(tuple(parts[i] for i in members), self.layout.sections(self.data), self.state.new)
             names = [name for i in members for name in lane.segments[i].tensors]
             self._groups.update(dict.fromkeys(members, _Group(batch, members, names, len(members))))
-        self._dense = self.layout.dense.of(self.message)
+        self._dense = self.layout.dense.of(self.data)
         self._dense_at = self.packed_total
         plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
         self._plain = frozenset(plain)
         self._carried = Carried(plain if memory.stateful else lane.tensors, store, run_memory, device)
-        self._sent = SentCounts(lane, self.layout, self.message, self.compressor, self._slots)
+        self._sent = SentCounts(lane, self.layout, self.data, self.compressor, self._slots)
 
     def _parts(self, plan: Plan) -> dict[int, Part]:
         ids = {name: i for i, name in enumerate(sorted(plan.by_name))}
