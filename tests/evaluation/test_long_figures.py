@@ -1,5 +1,6 @@
 """Figures of quality from long runs: every verdict follows the rows, what has none says so, short runs do not count."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 from evaluation.long_runs import long_row, others, seeds
 from evaluation.test_simulated_figures import simulated
 
+from experiments.common.evaluation.gaps import tasks
+from experiments.common.evaluation.quality_panels import Panel
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.figure import Figure
 from ssfx.core.rows import Row
@@ -68,6 +71,18 @@ def test_fig_12_names_what_has_no_long_row_and_follows_the_rest(tmp_path: Path) 
     table = (tmp_path / "ssfusion.fig12.csv").read_text()
     assert "(b) small VGG on CIFAR-10, for the paper's VGG-19 on CIFAR-100\",cupcake,no long row" in table
     assert "(d) GPT-2 of 3 layers on WikiText-2, for the paper's BERT on SQuAD\",ddp,no long row" in table
+
+
+def test_a_method_that_sent_far_more_than_it_was_asked_to_says_so() -> None:
+    rows = [*others(), *seeds("ddp", 0.5), *seeds("oktopk", 0.4, **DGC)]
+    for scheme, density in (("ssfusion_oi", 1.0), ("hipress", 0.54), ("spardl", 0.01)):
+        rows += [replace(one, metrics=one.metrics | {"achieved_density": density}) for one in seeds(scheme, 0.5, **DGC)]
+    (task,) = tasks(rows, lambda row: row.case.scheme)
+    panel = Panel("", task, {}, "ddp")
+    marks = {name: panel.mark(name) for name in ("ddp", "oktopk", "ssfusion_oi", "hipress", "spardl", "omgs")}
+    assert {name: mark for name, mark in marks.items() if mark} == {
+        "ssfusion_oi": " (sent dense)", "hipress": " (sent 54 %)",
+    }  # fmt: skip
 
 
 RIVALS = {"ssfusion_oi": 0.489, "oktopk": 0.40, "spardl": 0.44, "omgs": 0.43, "cupcake": 0.435}

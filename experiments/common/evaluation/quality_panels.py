@@ -12,6 +12,7 @@ from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, caption_text, frame, plt
 from ssfx.core.rows import Row
+from ssfx.lab.results.comparisons import sent_mark
 
 Curve = Mapping[str, Sequence[float | None]]
 Methods = Mapping[str, Sequence[Row]]
@@ -143,6 +144,12 @@ class Panel:
     def rows(self) -> list[Row]:
         """The rows that are drawn."""
         return [row for name in self.methods for row in (self.task.methods.get(name, ()) if self.task else ())]
+
+    def mark(self, method: str) -> str:
+        """Return what a method sent that sent far more than it was asked to, for its name; else ""."""
+        known = self.task.methods if self.task else {}
+        sent = sent_mark(known.get(method, ()), known.get(self.baseline, ())) if method in known else ""
+        return f" (sent {sent})" if sent else ""
 
     @property
     def against(self) -> str:
@@ -285,7 +292,7 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
         taken = panel.methods[y] in printed and 100 * printed[panel.methods[y]] < (low + high) / 2
         axis.text(0.98 if taken else 0.02, y, NO_ROW, ha="right" if taken else "left",
                   transform=axis.get_yaxis_transform(), **ABSENT)  # fmt: skip
-    names = [LABEL if method == AUTO else words(method) for method in panel.methods]
+    names = [(LABEL if method == AUTO else words(method)) + panel.mark(method) for method in panel.methods]
     axis.set_yticks(range(len(names)), names)
     for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):
         tick.set_color("black" if method in panel.task.methods else "#777777") if panel.task else None
