@@ -19,6 +19,7 @@ from ssfx.lab.calibration.step_law import (
     method,
     place,
     step_laws,
+    task_of,
 )
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
@@ -155,7 +156,7 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     canvas, axes = plt.subplots(1, len(tasks), figsize=size_in, squeeze=False, layout="constrained")
     keys: dict[str, Any] = {}
     for task, axis in zip(tasks, axes[0], strict=True):
-        longest = max(row.case.steps for row in long if row.case.model == task)
+        longest = max(row.case.steps for row in long if task_of(row) == task)
         (keys["dense"],) = axis.plot([0, longest], [0, longest], color="black", linewidth=0.8, linestyle="--")
         for name, (words, colour) in SHOWN.items():
             points = _levels(task, name, long)
@@ -192,7 +193,7 @@ def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, b
     dense = dense_runs(rows)
     found = []
     for row in rows:
-        if row.case.model == task and method(row) == name and place(row) in dense:
+        if task_of(row) == task and method(row) == name and place(row) in dense:
             run = extra_steps(dense[place(row)], row)
             found += [(at, at + extra, True) for at, extra in run.pairs]
             found += [(at, at + extra, False) for at, extra in run.bounds]

@@ -8,7 +8,7 @@ from experiments.common.pages.markdown import none_yet, table
 from experiments.common.validation.scores import Pair, score
 from ssfx.advice.time_to_quality import time_to_quality, way
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import EXPERIMENT, FEWEST_RUNS, Interval, StepLaw, method, step_laws
+from ssfx.lab.calibration.step_law import EXPERIMENT, FEWEST_RUNS, Interval, StepLaw, method, step_laws, task_of
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search.auto_steps import MOST_UNREACHED
 from ssfx.schemes.search.recorded_network import family_of
@@ -25,11 +25,11 @@ def step_law_block(rows: Sequence[Row]) -> str:
     """Return which tasks were trained for how long, and the law of each method."""
     # A law holds for a family of networks and an optimizer together.
     kinds = {
-        row.case.model: f"{family_of(model_work(row.case.model).tensors)} with {row.case.optimizer}"
+        task_of(row): f"{family_of(model_work(row.case.model).tensors)} with {row.case.optimizer}"
         for row in rows
         if row.case.experiment == EXPERIMENT
     }
-    laws = step_laws(rows, lambda row: f"{kinds[row.case.model]}{APART}{method(row)}{APART}{row.case.model}")
+    laws = step_laws(rows, lambda row: f"{kinds[task_of(row)]}{APART}{method(row)}{APART}{task_of(row)}")
     if not laws:
         return none_yet(f"ssfx run experiment={EXPERIMENT}")
     tasks = sorted({f"{kinds[task]}: {task}" for law in laws.values() for task in law.tasks})

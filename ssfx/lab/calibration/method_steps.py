@@ -18,7 +18,7 @@ from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import Spec
-from ssfx.lab.calibration.step_law import EXPERIMENT, StepLaw, is_dense, method, step_laws, usual_memory
+from ssfx.lab.calibration.step_law import EXPERIMENT, StepLaw, is_dense, method, step_laws, task_of, usual_memory
 from ssfx.lab.results.store import read_rows
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search.recorded_network import Network, family_of
@@ -61,7 +61,7 @@ BITS = {2: "two", 4: "four", 8: "eight"}
 def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     """Return the content of the file: what recorded runs say of each method, task by task.
 
-    A task is a model: its family, its optimizer, and the compression of its network by the method, within a factor of
+    A task is a model and an optimizer: its family, its optimizer, and the compression of its network by the method, within a factor of
     which the record holds. more_steps: of short runs, the mean steps to the target over those of dense runs of the same
     seeds, less 1, and the share of the worst run; None where a run did not reach its target. kept_back: the share of a
     gradient's norm that error feedback kept back; None where it was not measured. long: the law of long runs, None
@@ -80,12 +80,12 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     for (scheme, spec, density), runs in sorted(groups.items(), key=lambda one: (str(one[0][:2]), one[0][2] or 0.0)):
         said = _method(scheme, spec)
         tasks = {
-            model: {
-                **_held(on := _network(model, runs), on.compression(spec, density or 1.0, said["calls"])),
-                **_task([row for row in runs if row.case.model == model], dense),
-                "long": (law := laws.get(f"{(scheme, spec, density)} {model}")) and _plain(law),
+            task: {
+                **_held(on := _network(own[0]), on.compression(spec, density or 1.0, said["calls"])),
+                **_task(own, dense),
+                "long": (law := laws.get(f"{(scheme, spec, density)} {task}")) and _plain(law),
             }
-            for model in sorted({row.case.model for row in runs})
+            for task, own in _by_task(runs)
         }  # fmt: skip
         methods.append({**said, "compressor": spec, "density": density, "tasks": tasks})
     every = sorted({row.case.evaluate_every for row in short})
@@ -98,14 +98,18 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def _task_name(method: str, row: Row) -> str:
-    return f"{method} {row.case.model}"
+    return f"{method} {task_of(row)}"
 
 
-def _network(model: str, runs: Sequence[Row]) -> Network:
-    """Return the network of a task; ValueError where its runs have several optimizers."""
-    tensors = model_work(model).tensors
-    (optimizer,) = {row.case.optimizer for row in runs if row.case.model == model}
-    return Network(family_of(tensors), optimizer, tensors)
+def _by_task(runs: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Return the runs of each task, by its name."""
+    return [(name, [row for row in runs if task_of(row) == name]) for name in sorted(set(map(task_of, runs)))]
+
+
+def _network(row: Row) -> Network:
+    """Return the network that a run trains."""
+    tensors = model_work(row.case.model).tensors
+    return Network(family_of(tensors), row.case.optimizer, tensors)
 
 
 def _held(network: Network, compression: float) -> dict[str, Any]:
@@ -131,12 +135,12 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
     for label in sorted({method(row) for row in others if not is_dense(row)}):
         runs = [row for row in others if method(row) == label]
         tasks = {
-            model: {
-                **_held(_network(model, runs), law.compression or 1.0),
+            task: {
+                **_held(_network(own[0]), law.compression or 1.0),
                 "long": _plain(law),
             }
-            for model in sorted({row.case.model for row in runs})
-            if (law := laws.get(f"{label} {model}")) is not None
+            for task, own in _by_task(runs)
+            if (law := laws.get(f"{label} {task}")) is not None
         }  # fmt: skip
         case = runs[0].case
         found.append({

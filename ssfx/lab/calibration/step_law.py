@@ -175,7 +175,7 @@ def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw
     delay, factor = law_of(clusters)
     missed = sum(len(run.bounds) for run in measured)
     levels = missed + sum(len(run.pairs) for run in measured)
-    seeds = Counter(row.case.model for row in rows)
+    seeds = Counter(map(task_of, rows))
     law = StepLaw(
         label, tuple(sorted(seeds)), len(rows), delay, factor, missed / levels, max(row.case.steps for row in rows),
         tuple(law_of([run]) for run in clusters), min(seeds.values()),
@@ -201,5 +201,11 @@ def _middle(values: Sequence[float]) -> Interval:
 
 
 def place(row: Row) -> Place:
-    """Return what a run shares with the dense one that it is compared with: model, ranks and seed."""
-    return row.case.model, row.case.world_size, row.case.seed
+    """Return what a run shares with the dense one that it is compared with: task, ranks and seed."""
+    return task_of(row), row.case.world_size, row.case.seed
+
+
+def task_of(row: Row) -> str:
+    """Return the network that a run trains, with the optimizer where it is not the network's customary one."""
+    model, optimizer = row.case.model, row.case.optimizer
+    return model if optimizer == model_work(model).optimizer else f"{model}, {optimizer}"
