@@ -15,12 +15,23 @@ def test_perplexities_are_those_of_the_rows() -> None:
     found = {}
     for row in read_rows(reference_dir() / "long_quality_local.jsonl"):
         case = row.case
-        if case.model != "gpt2_small_wikitext2" or case.seed or (case.scheme, case.density) not in (
-            ("ddp", None), ("per_tensor", 0.01),
-        ):  # fmt: skip
+        if case.model != "gpt2_small_wikitext2" or case.seed or case.optimizer != "adamw":
+            continue
+        if (case.scheme, case.density) not in (("ddp", None), ("per_tensor", 0.01)):
             continue
         options = "`dense_steps=400`" if case.scheme_options else ""
         names = {None: "dense", "residual": "residual", "momentum": "`memory=momentum` (DeMo)"}
         found[options or names.get(case.memory, "`decay=0.9`")] = f"{row.metrics['perplexity']:.0f}"
     assert dict(said) == found
     assert len(found) == 5
+
+
+def test_muons_perplexities_are_those_of_the_rows() -> None:
+    text = " ".join((ROOT / "docs" / "schemes.md").read_text().split())
+    said = re.search(r"`optimizer=muon`.*?dense ([\d.]+), four bits ([\d.]+), rank 32 ([\d.]+)", text)
+    rows = read_rows(reference_dir() / "long_quality_local.jsonl")
+    found = {row.case.compressor: f"{row.metrics['perplexity']:.1f}" for row in rows if row.case.optimizer == "muon"}
+    assert said is not None
+    assert found == dict(
+        zip((None, "qsgd(bits=4,bucket=48,norm=max)", "powersgd(rank=32)"), said.groups(), strict=True)
+    )
