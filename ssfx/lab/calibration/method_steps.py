@@ -62,10 +62,11 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     """Return the content of the file: what recorded runs say of each method, task by task.
 
     A task is a model and an optimizer: its family, its optimizer, and the compression of its network by the method,
-    within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over those of dense runs of the same
-    seeds, less 1, and the share of the worst run; None where a run did not reach its target. kept_back: the share of a
-    gradient's norm that error feedback kept back; None where it was not measured. long: the law of long runs, None
-    without any. schemes: the same of schemes that send by more than one method, with long runs alone.
+    within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over those of
+    dense runs of the same seeds, less 1, and the share of the worst run; None where a run did not reach its target.
+    kept_back: the share of a gradient's norm that error feedback kept back; None where it was not measured. long: the
+    law of long runs, None without any. schemes: the same of schemes that send by more than one method, with long runs
+    alone.
     """
     rows = [row for row in rows if row.case.target_metric is not None and not row.case.scheme_options]
     short = [row for row in rows if row.case.experiment != EXPERIMENT]
