@@ -298,7 +298,7 @@ def test_a_simulated_model_has_its_own_batch_and_data_as_simulate_has(words, dat
     ("words", "dataset", "batch", "optimizer"),
     [
         ("model=gpt2_tiny", "stdlib_text", 8, "adamw"),
-        ("engine=virtual cluster=64gpu engine.ranks=2 model=gpt2_tiny dataset=stdlib_text", "stdlib_text", 8, "adamw"),
+        ("engine=virtual cluster=64gpu engine.ranks=4 model=gpt2_tiny dataset=stdlib_text", "stdlib_text", 8, "adamw"),
         ("model=bert_large_pretraining dataset=synthetic", "synthetic", 8, "adamw"),
         ("model=resnet_tiny", "digits", 32, "sgd"),
     ],
