@@ -41,7 +41,8 @@ class Report:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if not self._bar.disable:  # rich before 14.3 ends a disabled one with an empty line
+            self._bar.stop()
 
     def note(self, text: str) -> None:
         """Say one line."""
