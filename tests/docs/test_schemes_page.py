@@ -28,7 +28,7 @@ def test_perplexities_are_those_of_the_rows() -> None:
 
 def test_muons_perplexities_are_those_of_the_rows() -> None:
     text = " ".join((ROOT / "docs" / "schemes.md").read_text().split())
-    said = re.search(r"`optimizer=muon`.*?dense ([\d.]+), four bits ([\d.]+), rank 32 ([\d.]+)", text)
+    said = re.search(r"`optimizer=muon`.*?dense (\d+\.\d), four bits (\d+\.\d), rank 32 (\d+\.\d)", text)
     rows = read_rows(reference_dir() / "long_quality_local.jsonl")
     found = {row.case.compressor: f"{row.metrics['perplexity']:.1f}" for row in rows if row.case.optimizer == "muon"}
     assert said is not None
