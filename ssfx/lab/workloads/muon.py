@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
-COEFFICIENTS, ITERATIONS = (3.4445, -4.7750, 2.0315), 5
-"""Of the iteration of Newton and Schulz in Jordan et al. 2024, after which singular values lie between 0.7 and 1.2."""
+from ssfx.perf_model.roofline import ITERATIONS
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the iteration of Newton and Schulz in Jordan et al. 2024."""
 
 
 def orthogonalised(matrix: torch.Tensor) -> torch.Tensor:
