@@ -42,16 +42,19 @@ GPU, HOST = "device", "host"
 
 
 class Counter(TorchDispatchMode):
-    """`calls` issued, `nbytes` moved outside of matrix products, bytes of every `product`, and columns of `bases`."""
+    """`calls` issued, `launches` by Python among them, `nbytes` moved outside of matrix products, bytes of every
+    `product`, and columns of `bases`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls, self.nbytes, self.bases, self.products = 0, 0.0, 0, []  # type: int, float, int, list[float]
+        self.calls, self.launches, self.bases = 0, 0, 0
+        self.nbytes, self.products = 0.0, []  # type: float, list[float]
         self._silent = False
 
     def kernel(self, calls: int, nbytes: float) -> None:
-        """Count one function of the compiled kernels."""
+        """Count one function of the compiled kernels; on a GPU each call is a launch by Python."""
         self.calls += calls
+        self.launches += calls
         self.nbytes += nbytes
 
     @contextmanager
@@ -212,19 +215,21 @@ def counts(name: str) -> dict[str, Any]:
         one, two = encoded(compressor, path, 1), encoded(compressor, path, 2)
         decode, size = decoded(compressor, path)
         row[path] = {
-            "calls": one.calls, "segment_calls": two.calls - one.calls, **moved(one, SIDE * SIDE),
-            "decode": {"calls": decode.calls, **moved(decode, size)},
+            "calls": one.calls, "segment_calls": two.calls - one.calls, **moved(one, SIDE * SIDE, path),
+            "decode": {"calls": decode.calls, **moved(decode, size, path)},
         }  # fmt: skip
     return row
 
 
-def moved(counter: Counter, size: float) -> dict[str, Any]:
-    """Return bytes by unit of `size`; products and bases where there are some."""
+def moved(counter: Counter, size: float, path: str) -> dict[str, Any]:
+    """Return bytes by unit of `size`; products, bases and launches of Triton where there are some."""
     found: dict[str, Any] = {"nbytes": round(counter.nbytes / size, 1)}
     if counter.products:
         found["products"] = [round(one / size, 1) for one in counter.products]
     if counter.bases:
         found["bases"] = counter.bases
+    if counter.launches and path == GPU:
+        found["launches"] = counter.launches
     return found
 
 

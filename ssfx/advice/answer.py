@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
 from ssfx.advice.break_even import BreakEven, BreakEvens
-from ssfx.advice.ranked import Entry, Ranking, surely_less
+from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.setting import TUNED
-from ssfx.perf_model.cautions import SEEN, without_host
-from ssfx.perf_model.measured_gpus import measured_gpu
 from ssfx.schemes import schemes
 
 WORTH = 0.01
@@ -24,23 +22,6 @@ SIXTEEN_BIT = "ddp_fp16"
 """The scheme that sends dense gradients in 16 bits."""
 
 Word = Literal["yes", "no", "too close to call", "not known"]
-
-
-@dataclass(frozen=True)
-class HostBound:
-    """`factor`: how many times as long as the GPU is busy eager steps took at most on the GPU `SEEN`. `gain`: how much
-    shorter a step of the best scheme is then, as a share; `sure`: whether that exceeds the error of the simulator.
-    """
-
-    factor: float
-    gain: float
-    sure: bool
-
-    def __str__(self) -> str:
-        return (
-            f"where the host holds steps {self.factor:.1f} times longer than the GPU is busy, as it did at worst on "
-            f"one {SEEN.upper()}, {max(0.0, self.gain):.1%} shorter"
-        )
 
 
 @dataclass(frozen=True)
@@ -62,8 +43,6 @@ class Answer:
     slower: tuple[Entry, ...]
     vague: tuple[Entry, ...] = ()
     """Schemes whose times were so far off where they were compared that they have no place."""
-    host: HostBound | None = None
-    """What the host may leave of the gain, where nominal times know no host and there is one."""
 
     @property
     def reason(self) -> str:
@@ -76,12 +55,10 @@ class Answer:
                 return f"No scheme that compresses is faster by these times; {most}."
             return f"Every scheme decided to send all gradients dense; {most}."
         gain = 1 - 1 / self.best.speedup_vs_dense
-        host = f"; {self.host}" if self.host else ""
         if self.word == "yes":
-            return f"{self.best.named} makes a step {gain:.1%} shorter than tuned dense{host}; {most}."
+            return f"{self.best.named} makes a step {gain:.1%} shorter than tuned dense; {most}."
         if gain >= WORTH:
-            within = ", within the error of the simulator" * (self.host is None or self.host.sure)
-            return f"{self.best.named} seems {gain:.1%} shorter a step{within}{host}; {most}."
+            return f"{self.best.named} seems {gain:.1%} shorter a step, within the error of the simulator; {most}."
         speed = f"{self.best.speedup_vs_dense:.2f}x of dense"
         return f"The best scheme that compresses is {self.best.scheme}, {speed}; {most}."
 
@@ -116,10 +93,8 @@ def answer_of(advice: Ranking) -> Answer:
     rest = [one for one in others if one not in unclear]
     gain = 1 - 1 / best.speedup_vs_dense if best else 0.0
     word: Word = "not known" if best is None and unproven else "no"
-    host = None
     if best is not None and gain >= WORTH:
-        host = host_bound(advice)
-        word = "too close to call" if advice.unclear(best) or (host and not host.sure) else "yes"
+        word = "too close to call" if advice.unclear(best) else "yes"
     even = None
     if best is not None and not schemes[best.scheme].chooses:
         found = BreakEvens(advice.setting, [one.scheme for one in advice.entries if one.scheme in TUNED])
@@ -127,7 +102,7 @@ def answer_of(advice: Ranking) -> Answer:
     return Answer(
         word, best, max(0.0, 1 - advice.setting.profile.alone_s() / dense.iteration_s), even, unproven,
         tuple(one for one in rest if one.iteration_s < dense.iteration_s), unclear,
-        tuple(one for one in rest if one.iteration_s >= dense.iteration_s), vague, host,
+        tuple(one for one in rest if one.iteration_s >= dense.iteration_s), vague,
     )  # fmt: skip
 
 
@@ -141,23 +116,3 @@ def listed(entries: Sequence[Entry], most: int = 8) -> str:
     shown = ", ".join(f"{one.scheme} {one.speedup_vs_dense:.2f}x" for one in chosen)
     more = f", and {len(entries) - len(chosen)} more" if len(entries) > len(chosen) else ""
     return f"{shown}{more}" if entries else "none"
-
-
-def host_bound(advice: Ranking) -> HostBound | None:
-    """Return what the host may leave of the gain of the best scheme that compresses; None where steps were measured."""
-    setting = advice.setting
-    best = next(iter(advice.recommendable), None)
-    if best is None or not without_host(setting.profile, setting.cluster):
-        return None
-    factor = measured_gpu(SEEN).beyond_busy()[1]
-    profile = setting.profile
-    slower = replace(
-        setting,
-        profile=replace(
-            profile, forward_s=factor * profile.forward_s, step_s=factor * profile.step_s,
-            ready_gap_s=tuple(factor * gap_s for gap_s in profile.ready_gap_s),
-        ),
-    )  # fmt: skip
-    dense_s = slower.trial(advice.dense.scheme, advice.dense.trial.options).iteration_s
-    best_s = slower.trial(best.scheme, best.trial.options).iteration_s
-    return HostBound(factor, 1 - best_s / dense_s, surely_less(best_s, dense_s, advice.bar(best)))

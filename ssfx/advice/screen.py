@@ -47,7 +47,7 @@ def first_screen(advice: Ranking) -> list[ScreenLine]:
     groups = (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower))
     sharded = "" if setting.sharding is None else f", {setting.sharding.text}"
     bandwidth, place = answer.bandwidth(setting.gbps), "" if sharded else place_on_map(setting.cluster)
-    beware = cautions(setting.profile, setting.cluster, host=answer.host is None)
+    beware = cautions(setting.profile, setting.cluster)
     checked = NEVER_SHARDED if sharded else where_checked(setting.cluster)
     return [
         ScreenLine(

@@ -269,7 +269,7 @@ def _origins(advice: Advice) -> None:
         times = "; ".join(f"{kind}{on[kind]} for {', '.join(names)}" for kind, names in kinds.items())
         say(f"compressor times: {times}", "  ", "")
     on_what = f"{profile.origin.kind}, {profile.device}{measured_on(profile.origin)}"
-    say(f"profile: {on_what}. {profile.origin.note}", "  ", "")
+    say(f"profile: {on_what}. {profile.origin.how}", "  ", "")
     for name, reason in advice.left_out:
         say(f"left out: {name}: {reason}", "  ", fg="yellow")
 
@@ -281,7 +281,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str])
     answer = answer_of(advice)
     return {
         "answer": answer.word, "reason": answer.reason, "most": answer.most,
-        "host": answer.host and asdict(answer.host),
+        "host_bound": setting.profile.host_bound,
         "model": setting.profile.model, "cluster": setting.cluster.name, "world_size": setting.cluster.world_size,
         "batch_size": setting.profile.batch_size, "precision": setting.precision, "density": setting.density,
         "gbps": setting.gbps,

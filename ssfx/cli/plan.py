@@ -98,7 +98,7 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     )
     precision = "" if planned.precision == "fp32" else f", {planned.precision}"
     on_what = f"{profile.device}{measured_on(profile.origin)}, batch {profile.batch_size}{precision}"
-    click.echo(f"profile: {profile.origin.kind}, {on_what}. {profile.origin.note}")
+    click.echo(f"profile: {profile.origin.kind}, {on_what}. {profile.origin.how}")
     for caution in cautions(profile, planned.cluster):
         click.secho(f"beware: {caution}", fg="yellow")
     if outside := _extrapolated(made, costs):

@@ -259,7 +259,7 @@ def _origins(outcomes: Sequence[Outcome]) -> None:
     for _, target, _ in outcomes:
         costs, profile = target.system.origin, target.profile.origin
         texts.append(f"costs: {costs.kind}{measured_on(costs)}. {costs.note}")
-        texts.append(f"profile: {profile.kind}, {target.profile.device}{measured_on(profile)}. {profile.note}")
+        texts.append(f"profile: {profile.kind}, {target.profile.device}{measured_on(profile)}. {profile.how}")
     for text in sorted(dict.fromkeys(texts)):
         click.echo(text)
     words = [word for _, target, _ in outcomes for word in cautions(target.profile, target.cluster)]

@@ -43,7 +43,7 @@ OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
 
 CLUSTER_OPTIONS = (
     "nodes", "devices_per_node", "device", "nics_per_node", "calibration",
-    "busbw_gbps", "small_allreduce_us", "compressor_call_ms", "message_us",
+    "busbw_gbps", "small_allreduce_us", "compressor_call_ms", "message_us", "host_us",
     *(f"{link}.{key}" for link in ("intra", "inter") for key in ("link", "gbps", "efficiency", "latency_s")),
     *slurm_site.OPTIONS,
 )  # fmt: skip

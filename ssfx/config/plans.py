@@ -1,7 +1,7 @@
 """From the words of `ssfx plan` to the plan, its profile and its costs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ssfx.advice.sharded_steps import Others
 from ssfx.config.clusters import check_recorded
@@ -81,13 +81,14 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     ConfigError when one is not shipped. The others do not look at them.
     """
     profile = profile_of(planned)
+    cluster = replace(planned.cluster, host_bound=profile.host_bound)
     found: Costs | str
     try:
-        found = costs = costs_on(planned.cluster, planned.parts.compressor, planned.parts.density)
+        found = costs = costs_on(cluster, planned.parts.compressor, planned.parts.density)
     except ConfigError as error:
         if schemes[planned.parts.scheme].profiled:
             raise
-        found, costs = str(error), nominal_costs(planned.cluster)
+        found, costs = str(error), nominal_costs(cluster)
     plan = make_plan(planned.parts.scheme, profile, costs, planned.parts.plan_options)
     return exempted(plan, exempt_by_name(plan.tensors, planned.others.exempt)), profile, found
 
@@ -96,9 +97,10 @@ def profile_of(planned: Planned) -> Profile:
     """Return the profile that a plan is made for; see `plan_of`."""
     model, on, precision = planned.model, planned.cluster.device, planned.precision
     if is_saved(model):
-        profile = saved_profile(model, on, precision=precision)
+        profile = saved_profile(model, on, precision=precision, host_us=planned.cluster.host_us)
     elif precision != "fp32" or (is_counted(model) and has_sheet(on)):
-        profile = profile_on(model, on, precision=precision)
+        host_s = planned.cluster.host_s if planned.iteration_ms is None else 0.0  # a given time has the host in it
+        profile = profile_on(model, on, precision=precision, host_s=host_s)
     else:
         profile = load_shipped(model)
     return profile if planned.iteration_ms is None else lasting(profile, planned.iteration_ms)

@@ -28,7 +28,7 @@ _NUMBERS: Keys = {
     **dict.fromkeys(
         (
             "nodes", "devices_per_node", "device", "nics_per_node", "source", "factors", "codec_times", "busbw_gbps",
-            "small_allreduce_us", "compressor_call_ms", "message_us",
+            "small_allreduce_us", "compressor_call_ms", "message_us", "host_us",
         )
     ),
     "intra": _LINK, "inter": _LINK,

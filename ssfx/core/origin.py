@@ -24,6 +24,11 @@ class Origin:
     note: str = ""
     versions: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def how(self) -> str:
+        """The note without what must be said with every answer (`cautions` has that)."""
+        return self.note.partition(f"; {BEWARE}")[0]
+
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"origin must be one of {', '.join(KINDS)}, got {self.kind!r}")

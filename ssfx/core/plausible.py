@@ -36,6 +36,8 @@ RANGES = {
     "memory_bytes_s": Range(1e9, 1e14, "bytes/s", "a B200 has 8e12", (("TB/s", 1e12), ("GB/s", 1e9))),
     "memory_gib": Range(0.1, 1e4, "GiB", "a B200 has 180", (("bytes", 2**-30), ("MiB", 2**-10))),
     "launch_s": Range(0, 1e-2, "s", "a kernel takes 4e-6", _SECONDS),
+    "host_s": Range(0, 1e-2, "s", "a host issues a kernel in 25e-6", _SECONDS),
+    "host_us": Range(0, 1e4, "us", "5 to 50 are usual, 0 with CUDA graphs", (("ns", 1e-3), ("s", 1e6))),
     "pcie_gbps": Range(0, 1e4, "Gbit/s", "PCIe 5 has 504", _RATE),
     "density": Range(1e-7, 1, "of the elements", "methods send 1e-4 to 0.1", (("%", 0.01),)),
 }

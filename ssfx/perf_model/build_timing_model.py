@@ -48,8 +48,8 @@ def system_on(cluster: Cluster) -> TimingModel:
     here = cluster.calibration == "recorded" and cluster.device == "cpu"
     if here and (found := recorded_system(cluster.name, cluster.world_size)):
         return found
-    on = device(cluster.device)
-    codecs = nominal_codecs(on, device("cpu"), cluster.world_size)
+    on = device(cluster.device).issued_in(cluster.host_s)
+    codecs = nominal_codecs(on, device("cpu"), cluster.world_size, cluster.host_bound)
     if cluster.calibration in PRINTED and cluster.codec_times:
         codecs = published_codecs(cluster.codec_times, codecs, cluster.world_size)
     elif not on.pcie_gbps:
@@ -77,7 +77,8 @@ def _on_recorded_gpus(cluster: Cluster, record: GpuRecord) -> TimingModel:
 
     The origin is measured where compressors are, and exchanges too if there are any.
     """
-    named = replace(cluster, device=record.sheet, tables=record.exchanges, calibration="nominal")
+    host_us = record.host_us if cluster.host_us is None else cluster.host_us
+    named = replace(cluster, device=record.sheet, tables=record.exchanges, calibration="nominal", host_us=host_us)
     nominal = system_on(named)
     exchanged = cluster.world_size == 1 or bool(named.tabled.measured)
     text = "" if cluster.world_size == 1 else f"; exchanges: {named.exchange_text}"
@@ -107,7 +108,10 @@ def _origin(cluster: Cluster, on: Device) -> Origin:
         f"{f', by byte {factors}' if factors else ''}{_summed_by_switch(cluster)} ({cluster.source})"
     )
     note += f", {cluster.message_us:g} us to issue a message" if cluster.message_us else ""
-    replacing = [name for name in MEASURABLE if name != "message_us" and getattr(cluster, name) is not None]
+    note += f", {1e6 * on.host_s:g} us of the host a kernel" if cluster.host_us is not None else ""
+    replacing = [
+        name for name in MEASURABLE if name not in ("message_us", "host_us") and getattr(cluster, name) is not None
+    ]
     given = [f"{name}={getattr(cluster, name):g}" for name in replacing]
     note += f"; given, in place of what follows from the rest: {', '.join(given)}" if given else ""
     kind = cluster.calibration if cluster.calibration in PRINTED else "nominal"

@@ -1,11 +1,10 @@
-"""What must be said with an answer: another GPU's profile or waiting in it, a cluster far out of range, no host."""
+"""What must be said with an answer: another GPU's profile, waiting in it, a host that holds it, a cluster far away."""
 
 from collections.abc import Iterator
 
 from ssfx.core.origin import BEWARE
 from ssfx.perf_model.cluster import Cluster
-from ssfx.perf_model.devices import device, has_sheet, sheet_named
-from ssfx.perf_model.measured_gpus import measured_gpu
+from ssfx.perf_model.devices import device, sheet_named
 from ssfx.planning.profile import Profile
 
 CHECKED_RANKS = 64
@@ -15,15 +14,10 @@ FAR_RANKS = 1024
 ONE_CARD_GBPS, SLOW_S, LITTLE = 800, 1e-3, 0.2
 """Rate of the fastest card (ConnectX-8), a latency that only long ways have, and the least share of a line's rate that
 networks in order reach."""
-SEEN = "h200"
-"""The GPU whose steps were measured beside the time in which it was busy (docs/validation.md)."""
 
 
-def cautions(profile: Profile, cluster: Cluster, host: bool = True) -> list[str]:
-    """Return the sentences; none where steps were measured on the cluster's GPUs, or on the CPU, and nothing is odd.
-
-    `host`: say, too, that nominal steps know none.
-    """
+def cautions(profile: Profile, cluster: Cluster) -> list[str]:
+    """Return the sentences; none where nothing is odd."""
     found = [_other_gpu(profile, cluster), *profile.origin.note.split(BEWARE)[1:]]
     if cluster.world_size > FAR_RANKS:
         found.append(
@@ -31,12 +25,6 @@ def cautions(profile: Profile, cluster: Cluster, host: bool = True) -> list[str]
             "times were checked against; what networks of that size do is not in these times"
         )
     found += _odd_links(cluster)
-    if host and without_host(profile, cluster):
-        least, most = measured_gpu(SEEN).beyond_busy()
-        found.append(
-            f"nominal steps know no host: on one {SEEN.upper()} eager steps in 16 bits took {least:.1f} to {most:.1f} "
-            "times the GPU's busy time; profile yours (ssfx doctor --gpu, ssfx profile)"
-        )
     return [sentence.rstrip("; ") for sentence in found if sentence]
 
 
@@ -60,13 +48,6 @@ def _odd_links(cluster: Cluster) -> Iterator[str]:
             f"cluster.busbw_gbps={busbw:g} is {busbw / line:.2g} times the {line:g} Gbit/s of cluster.link and "
             f"nics_per_node; nccl-tests prints GB/s, and {busbw:g} GB/s are {8 * busbw:g}: name your link and cards too"
         )
-
-
-def without_host(profile: Profile, cluster: Cluster) -> bool:
-    """Return whether steps are those of a GPU by its data sheet, scaled to no time that somebody measured."""
-    if cluster.calibration != "nominal" or profile.origin.kind != "nominal" or not has_sheet(cluster.device):
-        return False
-    return bool(device(cluster.device).pcie_gbps) and "iteration_ms=" not in profile.origin.note
 
 
 def _other_gpu(profile: Profile, cluster: Cluster) -> str:

@@ -32,7 +32,7 @@ TREE_SHARES = tuple(
 """Bytes, and the share of the line that a pipelined tree reaches at them. Source: the model by which NCCL chooses
 (src/graph/tuning.cc of NVIDIA/nccl at 5067397c, protocol LL128)."""
 
-MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms", "message_us")
+MEASURABLE = ("busbw_gbps", "small_allreduce_us", "compressor_call_ms", "message_us", "host_us")
 """Numbers of a cluster that a user may measure and give."""
 
 
@@ -132,6 +132,12 @@ class Cluster:
     message_us: float | None = None
     """Microseconds that the library takes to issue a message before it travels, on top of what links take; None: none.
     A table and a small all-reduce hold it already."""
+    host_us: float | None = None
+    """Microseconds in which a device's host issues one kernel of a training step; 0 where a captured CUDA graph or
+    compiled code does. None: as the device's sheet says."""
+    host_bound: bool = False
+    """Whether the host holds the steps that run here (`Profile.host_bound`): then a compressor's call takes the host's
+    time where that is longer, which a host that runs ahead hides."""
     tables: tuple[ExchangeTable, ...] = ()
     """Measured exchanges; those of as many ranks, so placed, stand in place of the formulas."""
 
@@ -149,11 +155,18 @@ class Cluster:
             value = getattr(self, name)
             if value is not None:
                 plausible(name, value, f"cluster.{name}")
+        if self.host_us is not None and self.device == "cpu":
+            raise ConfigError("cluster.host_us has no effect, as CPUs are their own hosts; drop it, or name a GPU")
 
     @property
     def world_size(self) -> int:
         """Number of ranks, one per device."""
         return self.nodes * self.devices_per_node
+
+    @property
+    def host_s(self) -> float | None:
+        """The same in seconds."""
+        return None if self.host_us is None else 1e-6 * self.host_us
 
     @property
     def bottleneck(self) -> Link:

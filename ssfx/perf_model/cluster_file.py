@@ -130,7 +130,7 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
         per_node = _share(world_size, nodes) if world_size else local_ranks(kind)
     try:
         links = {key: _link(key, node[key], kind) for key in ("intra", "inter")}
-        busbw, small_us, call_ms, message_us = (_given(name, node.get(name)) for name in MEASURABLE)
+        busbw, small_us, call_ms, message_us, host_us = (_given(name, node.get(name)) for name in MEASURABLE)
         nics = node["nics_per_node"]
         if nics == "auto":
             nics = usual_nics(kind, links["inter"], _count("devices_per_node", per_node))
@@ -138,8 +138,8 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
             node["name"], node["summary"], nodes,
             _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
             _count("nics_per_node", nics), _factors(node.get("factors")), node["calibration"],
-            node.get("codec_times") or "", busbw, small_us, call_ms, message_us,
-            tables_of(node.get("exchanges")),
+            node.get("codec_times") or "", busbw, small_us, call_ms, message_us, host_us,
+            tables=tables_of(node.get("exchanges")),
         )  # fmt: skip
     except KeyError as error:
         raise ConfigError(

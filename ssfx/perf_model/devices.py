@@ -21,10 +21,14 @@ TENSOR_CONV_EFFICIENCY = 0.3
 TENSOR_MATMUL_EFFICIENCY = 0.8
 """The same in matrix products: the one assumed of float32, because no better source is known."""
 
+HOST_S = 25e-6
+"""Seconds in which the host issues a kernel of an eager training step, where nobody measured it: that of one H200 took
+16 to 40 us (docs/validation.md)."""
+
 _MUST = ("conv_flops", "matmul_flops", "memory_bytes_s", "memory_gib", "pcie_gbps")
 _USUAL = {
     "conv_efficiency": 0.7, "matmul_efficiency": 0.8, "memory_efficiency": 0.75, "launch_s": 4e-6,
-    "inside": {"pcie": "pcie4_peer"},
+    "host_s": HOST_S, "inside": {"pcie": "pcie4_peer"},
 }  # fmt: skip
 _MAY = (*_USUAL, "title", "source", "assumption", "tensor_source", "tensor_flops")
 """The keys that a file of a device must and may have; see docs/clusters.md."""
@@ -67,6 +71,9 @@ class Device:
     """Peak dense FLOP/s of its tensor cores, with float32 sums, by precision: those it has of tf32, bf16, fp16, fp8."""
     tensor_source: str = ""
     """Where these rates come from."""
+    host_s: float = HOST_S
+    """Seconds in which its host issues one kernel of a training step; 0: it need not, as a captured graph or compiled
+    code does it, or as the device is the host."""
     inside: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Kinds of links (of links.json) to other such devices of its node, by their family: "pcie", "nvlink"."""
     precision: str = "fp32"
@@ -75,12 +82,16 @@ class Device:
     """Bytes of an element of what layers hand on."""
 
     def __post_init__(self) -> None:
-        for key in ("conv_flops", "matmul_flops", "memory_bytes_s", "memory_gib", "launch_s", "pcie_gbps"):
+        for key in ("conv_flops", "matmul_flops", "memory_bytes_s", "memory_gib", "launch_s", "pcie_gbps", "host_s"):
             plausible(key, getattr(self, key), f"device {self.name}: {key}")
         for precision, peak in self.tensor_flops.items():
             plausible("tensor_flops", peak, f"device {self.name}: tensor_flops.{precision}")
         if not all(0 < share <= 1 for share in (self.conv_efficiency, self.matmul_efficiency, self.memory_efficiency)):
             raise ValueError(f"device {self.name}: efficiencies must be in (0, 1]")
+
+    def issued_in(self, host_s: float | None) -> Device:
+        """Return the device with a host that issues a kernel in `host_s`; None: as its sheet says."""
+        return self if host_s is None or not self.pcie_gbps else replace(self, host_s=host_s)
 
     def at(self, precision: str) -> Device:
         """Return the device as it computes in `precision`, as runs do: tf32 in products too, bf16 and fp16 by autocast.
@@ -125,7 +136,7 @@ class Device:
             f"{self.conv_efficiency:.0%} of {self.conv_flops / 1e12:.3g} TFLOP/s in convolutions, "
             f"{self.matmul_efficiency:.0%} of {self.matmul_flops / 1e12:.3g} TFLOP/s in matrix products, "
             f"{self.memory_efficiency:.0%} of {self.memory_bytes_s / 1e9:.0f} GB/s elsewhere, "
-            f"{self.launch_s * 1e6:g} us a kernel"
+            f"{self.launch_s * 1e6:g} us a kernel{f', {self.host_s * 1e6:g} of the host' if self.host_s else ''}"
         )
 
 

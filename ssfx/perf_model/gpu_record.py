@@ -47,6 +47,8 @@ class GpuRecord:
     """Collectives among all GPUs; empty with one GPU."""
     profiles: tuple[Profile, ...]
     """Steps of models on one GPU, by model and precision."""
+    host_us: float | None = None
+    """Microseconds in which the host issues a kernel of a training step; None where it was not timed."""
 
     @property
     def failed(self) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from ssfx.core.files import loads, read
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
 from ssfx.core.typed import typed
-from ssfx.perf_model.devices import SIXTEEN_BIT
 
 Points = tuple[tuple[float, float], ...]
 """A value by size, ascending."""
@@ -94,15 +93,6 @@ class MeasuredGpu:
     """Compressor -> its times at density 0.01."""
     kernels: tuple[MeasuredKernels, ...]
     trainings: tuple[MeasuredTraining, ...]
-
-    def beyond_busy(self) -> tuple[float, float]:
-        """Return how many times as long as the GPU was busy steps in 16 bits took, the least and the most."""
-        shares = [
-            wall_ms / step.busy_ms
-            for step in self.steps if step.precision in SIXTEEN_BIT
-            for wall_ms in (step.wall_ms, step.profiled_wall_ms)
-        ]  # fmt: skip
-        return min(shares), max(shares)
 
 
 @cache

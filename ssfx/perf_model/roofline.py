@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.origin import Origin
-from ssfx.perf_model.devices import Device, device
+from ssfx.core.origin import BEWARE, Origin
+from ssfx.perf_model.devices import HOST_S, SIXTEEN_BIT, Device, device
 from ssfx.perf_model.operator_counts import ModelWork, model_work
 from ssfx.planning.profile import Profile
 
@@ -21,43 +21,62 @@ ITERATIONS = 5
 UNSCALE_TRAFFIC = 2
 """Copies of the gradient that dividing it by the loss scale of fp16 reads and writes."""
 
+CAST_KERNELS = (3, 2)
+"""Kernels that autocast issues for a weight in 16 bits, which are not counted: in forward weight, bias and input are
+cast, in backward two gradients back. In four models on one H200 there were 4.9 to 5.6 (docs/validation.md)."""
+
+LAYOUT_KERNELS = (2, 2)
+"""The same for a convolution, in any precision: cuDNN's kernels want another layout of input and weight, or of output
+and gradient. ResNet-152 on one H200 had 3.6 to 4.4."""
+
+CONVOLVED = 3
+"""Dimensions that the weight of a convolution has more than."""
+
+PASSES = ("forward", "backward")
+FORWARD, BACKWARD = 0, 1
+
 
 def analytic_profile(
-    model: str, on: str = "a100", batch_size: int | None = None, precision: str = "fp32", recompute: bool | None = None
-) -> Profile:
+    model: str, on: str = "a100", batch_size: int | None = None, precision: str = "fp32",
+    recompute: bool | None = None, optimizer: str | None = None, host_s: float | None = None,
+) -> Profile:  # fmt: skip
     """Return the nominal profile of `model` on device `on` at `batch_size` samples a step (None: the customary one).
 
     With activation checkpointing (`recompute`; None: as is customary) forward is computed again in backward.
     Each row of work takes, for each kind of operator, the longer of computing and moving its data, plus a launch per
-    kernel. ConfigError for an unknown model or device, a batch size below 1, or a `precision` that the device lacks.
+    kernel; and no kernel runs before the host issued it, in `host_s` seconds each (None: as the device's sheet says).
+    With an `optimizer` the profile names it; None: the customary one. ConfigError for an unknown model or device, a
+    batch size below 1, or a `precision` that the device lacks.
     """
-    work, target = model_work(model), device(on).at(precision)
+    work, target = model_work(model), device(on).issued_in(host_s).at(precision)
     batch = work.batch_size if batch_size is None else batch_size
     if batch < 1:
         raise ConfigError(f"batch_size must be at least 1, got {batch}")
-    seconds = [row_s(row, target, batch) for row in work.rows]
-    backward = [seconds[i] for i in work.backward]
     again = work.recompute if recompute is None else recompute
-    if again:  # a layer's forward comes back before its gradients; its tensors share it as in forward
-        backward = [gap + seconds[i] for gap, i in zip(backward, work.forward, strict=True)]
+    update = step_s(work, target, optimizer)
+    busy = [*busy_s(work, target, batch, again), update]
+    (forward, *backward, update), bound = eager(busy, [*launches(work, precision, again), 0.0], target)
     return Profile(
         model=model,
         tensors=work.tensors,
         ready_gap_s=tuple(round(gap, 9) for gap in backward),
-        forward_s=round(sum(seconds[i] for i in work.forward), 9),
+        forward_s=round(forward, 9),
         origin=Origin(
             "nominal",
             hardware=target.title,
             note=(
                 f"roofline, not measured: operators of one step on {work.inputs}, counted on the meta device, at "
-                f"{target.efficiency}; {target.assumption}; {target.source}; step: {work.optimizer}; "
+                f"{target.efficiency}; {target.assumption}; {target.source}; step: {optimizer or work.optimizer}; "
                 f"{'forward computed again in backward; ' if again else ''}data loading is left out"
+                f"{bound}"
             ),
             versions=work.versions,
         ),
         batch_size=batch,
         device=on,
-        step_s=round(step_s(work, target), 9),
+        step_s=round(update, 9),
+        optimizer=optimizer or "",
+        host_bound=bool(bound),
     )
 
 
@@ -65,16 +84,61 @@ def counted_profile(
     model: str, on: str, batch_size: int | None = None, optimizer: str | None = None, precision: str = "fp32"
 ) -> Profile:
     """Return the analytic profile with the step of `optimizer` (None: the customary one), which knows its precision."""
-    found = analytic_profile(model, on, batch_size, precision)
-    return replace(with_step(found, optimizer or model_work(model).optimizer, precision), precision=precision)
+    chosen = optimizer or model_work(model).optimizer
+    return replace(analytic_profile(model, on, batch_size, precision, optimizer=chosen), precision=precision)
 
 
-def with_step(profile: Profile, optimizer: str, precision: str = "fp32") -> Profile:
-    """Return an analytic profile with the step of `optimizer` in place of the customary one, and its origin says so."""
-    work = model_work(profile.model)
-    note = profile.origin.note.replace(f"step: {work.optimizer}", f"step: {optimizer}")
-    seconds = round(step_s(work, device(profile.device).at(precision), optimizer), 9)
-    return replace(profile, step_s=seconds, optimizer=optimizer, origin=replace(profile.origin, note=note))
+def busy_s(work: ModelWork, target: Device, batch_size: int, again: bool) -> list[float]:
+    """Return the seconds in which the device works on forward, and on the gradient of each tensor in backward.
+
+    `again`: forward comes back before a gradient; its tensors share it as in forward.
+    """
+    rows = [row_s(row, target, batch_size) for row in work.rows]
+    forward, backward = ([rows[i] for i in which] for which in (work.forward, work.backward))
+    if again:
+        backward = [gap + more for gap, more in zip(backward, forward, strict=True)]
+    return [sum(forward), *backward]
+
+
+def launches(work: ModelWork, precision: str, again: bool) -> list[float]:
+    """Return how many kernels the host issues in forward, and for the gradient of each tensor in backward."""
+    forward, backward = (
+        [work.rows[row][0] + around(spec.shape, precision, way) for row, spec in zip(rows, work.tensors, strict=True)]
+        for way, rows in ((FORWARD, work.forward), (BACKWARD, work.backward))
+    )
+    if again:
+        backward = [count + more for count, more in zip(backward, forward, strict=True)]
+    return [sum(forward), *backward]
+
+
+def around(shape: Sequence[int], precision: str, way: int) -> int:
+    """Return the kernels around a weight's product, in FORWARD or BACKWARD, that are not counted."""
+    casts = CAST_KERNELS[way] * (precision in SIXTEEN_BIT and len(shape) > 1)
+    return casts + LAYOUT_KERNELS[way] * (len(shape) > CONVOLVED)
+
+
+def eager(busy: Sequence[float], kernels: Sequence[float], target: Device) -> tuple[list[float], str]:
+    """Return what each part of a step takes when steps follow one another, as no kernel runs before it was issued.
+
+    `busy` are seconds of the device, `kernels` what the host issues for the same parts. A host that needs less for a
+    step runs ahead, and parts take what the device takes; else the device waits, in all as long as the host issues,
+    and the text says so, for an origin's note.
+    """
+    issued = [target.host_s * count for count in kernels]
+    if sum(issued) <= sum(busy):
+        return list(busy), ""
+    parts, behind = list(busy), 0.0
+    for _ in range(2):  # what the device is behind at the end of a step carries over: the second one is like all later
+        for i, (work, issue) in enumerate(zip(busy, issued, strict=True)):
+            # The part ends when the device has done it, and not before its last kernel was issued.
+            end = max(behind + work, issue)
+            parts[i], behind = end - behind, end - issue
+    each = f"{1e6 * target.host_s:g} us each{', assumed' if target.host_s == HOST_S else ''}"
+    return parts, (
+        f"; {BEWARE}bound by the host, which issues {sum(kernels):,.0f} kernels of a step in "
+        f"{1e3 * sum(issued):.3g} ms ({each}), "
+        f"while the GPU is busy for {1e3 * sum(busy):.3g}; CUDA graphs or torch.compile take it out: cluster.host_us=0"
+    )
 
 
 def row_s(row: Sequence[float], target: Device, batch_size: int) -> float:

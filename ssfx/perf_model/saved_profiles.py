@@ -20,14 +20,17 @@ def is_saved(model: str) -> bool:
 
 def saved_profile(
     model: str, on: str | None = None, batch_size: int | None = None, optimizer: str | None = None,
-    precision: str = "fp32",
+    precision: str = "fp32", host_us: float | None = None,
 ) -> Profile:  # fmt: skip
     """Return the profile in the file `model`; ConfigError for one that is missing, damaged, or of something else.
 
     `on` is the device of the cluster that it shall stand for, `batch_size` and `optimizer` those of a step (None: any).
     A profile that does not know its batch size is of the one that is asked for. Its precision is that of the script, or
-    what it was counted in, unless another `precision` than fp32 is asked for.
+    what it was counted in, unless another `precision` than fp32 is asked for. Its times have a host in them: `host_us`
+    must be None.
     """
+    if host_us is not None:
+        raise ConfigError(f"cluster.host_us has no effect on profile={model}, whose times have a host in them; drop it")
     path = Path(model).expanduser()
     if not path.is_file():
         raise ConfigError(f"profile={model}: there is no file {path.resolve()}; ssfx profile writes one")

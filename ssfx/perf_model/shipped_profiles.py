@@ -46,15 +46,23 @@ def measured_profile(model: str) -> Profile | None:
     return found if found.origin.kind == "measured" else None
 
 
-def profile_on(model: str, on: str, batch_size: int | None = None, precision: str = "fp32") -> Profile:
-    """Return the shipped measured profile of `model` if it is of this device and batch size, else the analytic one.
+def profile_on(
+    model: str, on: str, batch_size: int | None = None, precision: str = "fp32", optimizer: str | None = None,
+    host_s: float | None = None,
+) -> Profile:  # fmt: skip
+    """Return the shipped measured profile of `model` if it is of this device, batch size and optimizer, else analytic.
 
-    Measured ones are of fp32.
+    Measured ones are of fp32. `host_s`: seconds in which the host issues a kernel; None: as the device's sheet says.
     """
     found = measured_profile(model) if precision == "fp32" else None
-    if found and found.device == on and batch_size in (None, found.batch_size):
+    if (
+        found
+        and found.device == on
+        and batch_size in (None, found.batch_size)
+        and (optimizer in (None, optimizer_of(found)))
+    ):
         return found
-    return analytic_profile(model, on, batch_size, precision)
+    return analytic_profile(model, on, batch_size, precision, optimizer=optimizer, host_s=host_s)
 
 
 def optimizer_of(profile: Profile) -> str:

@@ -13,9 +13,8 @@ from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.given_time import given_time, lasting
 from ssfx.perf_model.gpu_record import gpu_record, record_path
 from ssfx.perf_model.recorded_times import recorded_profile, with_package, written_dir
-from ssfx.perf_model.roofline import analytic_profile, with_step
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
-from ssfx.perf_model.shipped_profiles import optimizer_of, profile_on
+from ssfx.perf_model.shipped_profiles import profile_on
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.profile import Profile
 
@@ -69,6 +68,9 @@ def _target_at(
 ) -> Target:  # fmt: skip
     cluster, system = _on(files, choice, world_size, device)
     profile = profile_for(model, cluster, batch_size, optimizer, precision)
+    if profile.host_bound:
+        cluster = replace(cluster, host_bound=True)
+        system = system_on(cluster)
     return Target(cluster, system, profile)
 
 
@@ -83,9 +85,10 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str, p
     """
     model, iteration_ms = given_time(model)
     if iteration_ms is not None:
-        return lasting(profile_for(model, cluster, batch_size, optimizer, precision), iteration_ms)
+        alone = replace(cluster, host_us=0.0)  # what the host does is in the time that was given
+        return lasting(profile_for(model, alone, batch_size, optimizer, precision), iteration_ms)
     if is_saved(model):
-        return saved_profile(model, cluster.device, batch_size, optimizer, precision)
+        return saved_profile(model, cluster.device, batch_size, optimizer, precision, cluster.host_us)
     if cluster.calibration == "recorded" and precision == "fp32":
         ranks = cluster.world_size
         if recorded := recorded_profile(model, cluster.device, ranks, batch_size=batch_size, optimizer=optimizer):
@@ -95,12 +98,9 @@ def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str, p
         if recorded := record.profile(model, batch_size, optimizer, precision):
             return recorded
         on = record.sheet or on
-    found = profile_on(model, on, batch_size, precision)
-    if found.origin.kind == "measured":
-        if optimizer_of(found) == optimizer:
-            return replace(found, origin=with_package(found.origin))
-        found = analytic_profile(model, on, batch_size)
-    return with_step(found, optimizer, precision)
+        cluster = replace(cluster, host_us=record.host_us if cluster.host_us is None else cluster.host_us)
+    found = profile_on(model, on, batch_size, precision, optimizer, cluster.host_s)
+    return replace(found, origin=with_package(found.origin)) if found.origin.kind == "measured" else found
 
 
 @lru_cache(maxsize=64)

@@ -70,6 +70,16 @@ class Curve:
         more = (value + per_unit_s * size for size, value in zip(self.sizes, self.seconds, strict=True))
         return Curve(self.sizes, tuple(more), self.unbounded)
 
+    def at_least(self, least_s: float) -> Curve:
+        """Return a line's curve, flat at `least_s` where it would be below; its seconds must not shrink with size."""
+        (_, far), (base_s, far_s) = self.sizes, self.seconds
+        if least_s <= base_s:
+            return self
+        reached = far * (least_s - base_s) / (far_s - base_s) if far_s > least_s else far
+        if reached >= far:
+            return replace(self, seconds=(least_s, least_s))
+        return replace(self, sizes=(0.0, reached, far), seconds=(least_s, least_s, far_s))
+
     def later(self, more_s: float) -> Curve:
         """Return the curve with so many seconds more for every size."""
         return replace(self, seconds=tuple(value + more_s for value in self.seconds))

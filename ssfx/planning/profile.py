@@ -26,6 +26,8 @@ class InPrecision:
     step_s: float
     note: str
     """How they were obtained."""
+    host_bound: bool = False
+    """As that of `Profile`."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Profile:
     precision: str = ""
     """What it was counted in, outside of regions that say it themselves, or measured in where that is not fp32; else
     empty."""
+    host_bound: bool = False
+    """Whether the host, which issues kernels, holds a step that was counted, so that the device waits for it."""
     in_other: Mapping[str, InPrecision] = field(default_factory=dict, hash=False)
     """The same in the other precisions of the device; empty of what was measured."""
 
@@ -102,7 +106,7 @@ class Profile:
 
     def to_json(self) -> str:
         """Return the profile as JSON text."""
-        unsaid = ("precision", "in_other", "batch_size")
+        unsaid = ("precision", "in_other", "batch_size", "host_bound")
         raw = {key: value for key, value in asdict(self).items() if value or key not in unsaid}
         return json.dumps(raw, separators=(",", ":"))
 
@@ -115,6 +119,7 @@ class Profile:
             return replace(
                 self, ready_gap_s=other.ready_gap_s, forward_s=other.forward_s, step_s=other.step_s,
                 origin=replace(self.origin, note=other.note), precision=precision, in_other={},
+                host_bound=other.host_bound,
             )  # fmt: skip
         if self.origin.kind == "measured":
             raise ConfigError(f"{what} was measured in the precision of its script; drop precision={precision}")

@@ -1,45 +1,60 @@
-"""Who is told that nominal steps of a GPU know no host."""
-
-from dataclasses import replace
+"""Who is told that the host holds nominal steps, and what takes it out."""
 
 import pytest
 
 from ssfx.cli import main
 from ssfx.core.case import ClusterChoice
-from ssfx.core.origin import Origin
+from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cautions import cautions
 from ssfx.perf_model.target import target_at
 
-SAID = (
-    "nominal steps know no host: on one H200 eager steps in 16 bits took 1.1 to 3.6 times the GPU's busy time; profile "
-    "yours (ssfx doctor --gpu, ssfx profile)"
-)
+SAID = "bound by the host, which issues"
+WORDS = ["model=bert_large", "precision=bf16", "cluster=box", "cluster.nodes=1", "cluster.device=h100"]
 
 
-def target(cluster="64gpu", model="resnet50", device="cuda", **options):
-    return target_at(ClusterChoice(cluster, options), None, device, model, 32, "sgd")
+def target(cluster="box", model="bert_large", kind="cuda", precision="bf16", **options):
+    return target_at(ClusterChoice(cluster, options), None, kind, model, 4, "adamw", precision)
 
 
-def test_nominal_steps_of_a_gpu_come_with_the_caution():
-    one = target()
-    assert cautions(one.profile, one.cluster) == [SAID]
+def told(one):
+    return [sentence for sentence in cautions(one.profile, one.cluster) if sentence.startswith(SAID)]
 
 
-def test_calibrations_by_a_paper_and_given_times_come_without():
-    for one in (target("acpsgd_10gbe", calibration="published"), target(model="resnet50(iteration_ms=253)")):
+def test_steps_that_the_host_holds_come_with_the_caution_and_compressors_take_its_time():
+    held, free = target(device="h100"), target(device="h100", host_us=0)
+    (sentence,) = told(held)
+    assert sentence.endswith("cluster.host_us=0")
+    assert "(25 us each, assumed)" in sentence
+    assert not told(free)
+    assert (held.cluster.host_bound, free.cluster.host_bound) == (True, False)
+    small = 2**10
+    assert held.system.codecs["topk"].encode(small) == pytest.approx(11 * 1.48 * 25e-6)
+    assert free.system.codecs["topk"].encode(small) < held.system.codecs["topk"].encode(small) / 4
+
+
+def test_a_host_that_was_timed_is_no_assumption():
+    (sentence,) = told(target(device="h100", host_us=40))
+    assert "(40 us each)" in sentence
+
+
+def test_steps_that_the_device_holds_and_given_times_come_without():
+    for one in (target("64gpu", precision="fp32"), target(model="bert_large(iteration_ms=253)", device="h100")):
         assert one.profile.origin.kind == "nominal"
-        assert SAID not in cautions(one.profile, one.cluster)
+        assert not one.profile.host_bound
+        assert not told(one)
 
 
-def test_a_measured_profile_and_a_cpu_come_without():
-    one = target()
-    measured = replace(one.profile, origin=Origin("measured", hardware="NVIDIA A100-SXM4-80GB"))
-    assert SAID not in cautions(measured, one.cluster)
-    assert SAID not in cautions(one.profile, replace(one.cluster, device="cpu"))
+def test_a_host_has_no_effect_where_it_is_the_device_or_was_measured(tmp_path):
+    with pytest.raises(ConfigError, match="CPUs are their own hosts"):
+        target(precision="fp32", kind="cpu", device="cpu", host_us=5)
+    one = target(device="h100")
+    one.profile.save(tmp_path / "mine.json")
+    with pytest.raises(ConfigError, match="whose times have a host in them"):
+        target(model=str(tmp_path / "mine.json"), device="h100", host_us=5)
 
 
 @pytest.mark.parametrize("words", [["advise"], ["simulate", "scheme=ddp,wfbp", "--why"], ["plan", "scheme=ddp"]])
 def test_every_answer_says_it_once(words, capsys):
-    assert main([*words, "model=resnet50", "cluster=16gpu"]) == 0
+    assert main([*words, *WORDS]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert said.count(f"beware: {SAID}") == 1

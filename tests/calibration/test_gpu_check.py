@@ -81,6 +81,7 @@ def test_every_part_becomes_the_record_and_what_failed_leaves_the_others(tmp_pat
     assert set(record.codecs) == {"topk", "signsgd"}
     assert [(p.model, p.precision) for p in record.profiles] == [("resnet_tiny", ""), ("resnet_tiny", "bf16")]
     assert record.exchanges[0].us == (20.0, 30.0)
+    assert f"cluster.host_us={record.host_us:.3g}" in next(part.said for part in told if part.name == "host")
     assert record.origin.kind == "measured"
     assert GpuRecord.from_json(record.to_json()) == record
     assert str(tmp_path) not in record.to_json()
@@ -114,6 +115,8 @@ def test_simulations_of_gpus_here_use_what_was_measured(monkeypatch: pytest.Monk
     assert target.system.codecs["topk"] == record.codecs["topk"]
     assert target.system.exchange["all_reduce"](1024) == pytest.approx(30e-6)
     assert target.system.codecs["dgc"].origin.kind == "nominal"
+    (counted,) = (target_at(*asked[:3], "bert_base", 1, "adamw", "bf16").profile,)
+    assert f"({record.host_us:g} us each)" in counted.origin.note  # by the host as it was timed here
 
 
 def test_all_that_is_measured_on_a_gpu_exists() -> None:
@@ -159,7 +162,7 @@ def test_the_command_writes_one_file_and_fails_with_its_parts(
 
 SMALL = Sizes(
     segments=(5000, 40, 1), widths=(16, 40, 8), compressors=("topk", "signsgd"), max_numel=2**10,
-    models=("resnet_tiny",), precisions=("fp32", "bf16"), batch_size=2, iterations=2, mib=1,
+    host_model="resnet_tiny", models=("resnet_tiny",), precisions=("fp32", "bf16"), batch_size=2, iterations=2, mib=1,
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.devices import device, device_names
 from ssfx.perf_model.operator_counts import counted, model_work
-from ssfx.perf_model.roofline import analytic_profile, row_s, step_s
+from ssfx.perf_model.roofline import analytic_profile, eager, launches, row_s, step_s
 from ssfx.perf_model.shipped_profiles import load_shipped, measured_profile, profile_on, shipped_dir
 from ssfx.planning.profile import Profile
 
@@ -40,7 +40,7 @@ def test_a_row_takes_the_longer_of_computing_and_moving(row, batch_size, expecte
 @pytest.mark.parametrize("name", counted())
 def test_a_profile_is_the_sum_of_its_rows(name):
     work, target = model_work(name), device("v100s")
-    profile = analytic_profile(name, "v100s", 3)
+    profile = analytic_profile(name, "v100s", 3, host_s=0.0)
     assert profile.tensors == work.tensors
     assert profile.forward_s == pytest.approx(sum(row_s(work.rows[i], target, 3) for i in work.forward), rel=1e-4)
     again = profile.forward_s if work.recompute else 0.0
@@ -112,6 +112,50 @@ def test_the_origin_states_efficiency_and_assumptions():
     assert device("a100").efficiency in origin.note
     assert "TF32 tensor cores in convolutions" in origin.note
     assert "torch" in origin.versions
+
+
+HELD = copy(SIMPLE)
+object.__setattr__(HELD, "host_s", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("busy", "kernels", "expected"),
+    [
+        ([3, 5, 1], [1, 2, 0], [3, 5, 1]),  # the host is done after 6 s and runs ahead
+        ([1, 1, 1], [2, 3, 0], [3, 6, 1]),  # each part ends with its last kernel, the step in the wait for the next
+        ([9, 1, 1], [2, 4, 0], [9, 2, 1]),
+    ],
+)
+def test_no_kernel_runs_before_the_host_issued_it(busy, kernels, expected):
+    parts, said = eager(busy, kernels, HELD)
+    issued = HELD.host_s * sum(kernels)
+    assert sum(parts) == pytest.approx(max(sum(busy), issued))
+    assert bool(said) == (issued > sum(busy))
+    assert parts == pytest.approx(expected)
+
+
+def test_an_eager_step_waits_for_its_host_and_a_captured_one_does_not():
+    held, free = (analytic_profile("bert_large", "h100", 4, "bf16", host_s=host_s) for host_s in (None, 0.0))
+    kernels = sum(launches(model_work("bert_large"), "bf16", again=False))
+    assert held.alone_s() == pytest.approx(25e-6 * kernels, rel=1e-6)
+    assert (held.host_bound, free.host_bound) == (True, False)
+    assert free.alone_s() < held.alone_s()
+    assert f"issues {kernels:,.0f} kernels" in held.origin.note
+    assert "bound by the host" not in free.origin.note
+    assert Profile.from_json(held.to_json()) == held
+    slower = analytic_profile("bert_large", "h100", 64, "bf16")
+    assert not slower.host_bound  # the device has enough to do
+    assert slower.alone_s() == analytic_profile("bert_large", "h100", 64, "bf16", host_s=0.0).alone_s()
+
+
+def test_casts_and_layouts_are_kernels_of_the_host():
+    work = model_work("resnet50")
+    plain, half = (sum(launches(work, one, again=False)) for one in ("fp32", "bf16"))
+    matrices = sum(len(spec.shape) > 1 for spec in work.tensors)
+    assert half - plain == 5 * matrices
+    counted_kernels = sum(work.rows[i][0] for i in (*work.forward, *work.backward))
+    assert plain - counted_kernels == 4 * sum(len(spec.shape) == 4 for spec in work.tensors)
+    assert sum(launches(work, "fp32", again=True)) > plain
 
 
 def test_an_optimizer_step_moves_what_it_needs():

@@ -4,7 +4,7 @@ import pytest
 
 from experiments.common.pages.recorded_runs import kernels_block, steps_block, trainings_block
 from experiments.common.validation.goals import goals, published
-from experiments.common.validation.one_gpu import SHEET, one_gpu
+from experiments.common.validation.one_gpu import SHEET, launched_of, one_gpu
 from ssfx.compressors import compressors
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import data_dir
@@ -40,21 +40,21 @@ def test_a_step_is_busy_for_less_than_its_wall_and_the_host_decides_where_it_tak
     assert {step.precision for step in measured_gpu(SHEET).steps if step.host_bound} == {"bf16", "tf32"}
 
 
-def test_the_times_beyond_the_busy_time_are_those_of_both_processes_in_16_bits():
-    least, most = measured_gpu(SHEET).beyond_busy()
-    assert (round(least, 1), round(most, 1)) == (1.1, 3.6)
+def test_kernels_are_counted_nearly_as_they_were_launched():
+    for step in measured_gpu(SHEET).steps:
+        assert launched_of(step) == pytest.approx(step.kernels, rel=0.19)
 
 
-def test_steps_are_held_against_the_busy_time():
+def test_steps_are_held_against_the_wall():
     (pair,) = (pair for pair in STEPS.pairs if pair.panel == "bert_large tf32")
     assert pair.predicted == pytest.approx(analytic_profile("bert_large", "h200", 4, "tf32").alone_s())
-    assert pair.actual == pytest.approx(29.52e-3)
+    assert pair.actual == pytest.approx(55.9e-3)
     assert not pair.whole_step  # no error bar of advice rests on it
     assert STEPS.total.worst.panel == "resnet152 fp32"
     without = dict(STEPS.scores())["without resnet152 fp32"]
     assert without.count == STEPS.total.count - 1
-    assert without.mean < 0.16
-    assert without.maximum < 0.41
+    assert without.mean < 0.18  # 0.42 while steps knew no host
+    assert without.maximum < 0.40
 
 
 def test_compressors_are_held_against_calls_of_two_sizes():
@@ -63,7 +63,8 @@ def test_compressors_are_held_against_calls_of_two_sizes():
     actual = {pair.panel: pair.actual for pair in COMPRESSORS.pairs}
     assert actual["topk, 1M elements"] == pytest.approx(336.5e-6)
     assert actual["topk, 16M elements"] == pytest.approx(410e-6)
-    assert sets["1M elements"].bias < sets["16M elements"].bias < 0  # the fixed cost is what nominal lacks
+    assert sets["1M elements"].mean < 0.18  # 0.72 while calls knew no host
+    assert sets["16M elements"].mean < 0.23  # 0.49
 
 
 def test_the_groups_have_no_goal_no_orderings_and_no_part_in_published_ones():

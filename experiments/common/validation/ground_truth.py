@@ -78,7 +78,7 @@ def published() -> list[Group]:
                 "Fig. 9: hundreds of small messages hide behind backward here, hardly on their cluster",
                 "Fig. 10, 11b at rank 256: a basis is charged column by column, of which 256 are too many: computing "
                 "them hides nearly all that ACP-SGD sends, and the exposed rest is a ratio of almost nothing",
-                "Fig. 11a at batch 8: the device waits for the host, which is not simulated",
+                "Fig. 11a at batch 8: their steps hardly get shorter, as where a slower host than assumed holds them",
             ),
         ),
         group(

@@ -33,7 +33,7 @@ def sizes_on_gpu() -> Sizes:
     """Return how much is done on a GPU."""
     return Sizes(
         segments=(5_000_000, 1_048_577, 40, 1), widths=(1024, 4096, 1000, 8),
-        compressors=compressors.names(), max_numel=2**24, models=MODELS,
+        compressors=compressors.names(), max_numel=2**24, host_model="bert_base", models=MODELS,
         precisions=("fp32", "tf32", "bf16"), batch_size=None, iterations=10, mib=256,
     )  # fmt: skip
 
@@ -88,5 +88,6 @@ def _record(kind: str, gpus: int, parts: list[Part], data: Mapping[str, Any]) ->
             ExchangeTable(**{**one, "nbytes": tuple(one["nbytes"]), "us": tuple(one["us"])})
             for one in data.get("exchanges", {}).get("tables", ())
         ),
+        host_us=data.get("host", {}).get("host_us"),
         profiles=tuple(Profile.from_json(text) for text in data.get("steps", {}).values()),
     )  # fmt: skip

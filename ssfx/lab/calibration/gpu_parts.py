@@ -31,6 +31,7 @@ from ssfx.lab.calibration.own_cluster import exchange_tables
 from ssfx.lab.workloads.base import dataset_spec
 from ssfx.lab.workloads.profiling import record_profile
 from ssfx.perf_model.operator_counts import model_work
+from ssfx.perf_model.roofline import launches
 from ssfx.runtime.attach import attach
 
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
@@ -58,6 +59,8 @@ class Sizes:
     compressors: Sequence[str]
     max_numel: int
     """Of what a compressor is timed on."""
+    host_model: str
+    """Whose step on one sample is the host's: kernels are too short to keep the device busy."""
     models: Sequence[str]
     precisions: Sequence[Precision]
     batch_size: int | None
@@ -211,6 +214,18 @@ def time_compressors(comm: Comm, sizes: Sizes) -> PartResult:
     return found
 
 
+def time_host(comm: Comm, sizes: Sizes) -> PartResult:
+    """Time how long the host takes to issue a kernel of a training step, by kernels as they are counted."""
+    work, precision = model_work(sizes.host_model), sizes.precisions[-1]
+    profile = record_profile(
+        work.model, dataset_spec(work.model, {"name": "synthetic"}), 1, comm.device.type, 3 * sizes.iterations, 5,
+        optimizer=work.optimizer, precision=precision,
+    )  # fmt: skip
+    host_us = 1e6 * profile.alone_s() / sum(launches(work, precision, work.recompute))
+    said = f"{host_us:.3g} us a kernel, by steps of {work.model} on one sample in {precision}"
+    return PartResult(f"{said}; for other clusters: cluster.host_us={host_us:.3g}", data={"host_us": host_us})
+
+
 def time_steps(comm: Comm, sizes: Sizes) -> PartResult:
     """Time steps of the models on random samples in every precision."""
     found, times = PartResult(), []
@@ -253,6 +268,7 @@ PARTS: Mapping[str, PartRun] = {
     "streams": PartRun(check_streams, 2, 60, sanitized=True),
     "schemes": PartRun(check_schemes, 2, 60),
     "exchanges": PartRun(time_exchanges, None, 60),
+    "host": PartRun(time_host, 1, 30),
     "compressors": PartRun(time_compressors, 1, 90),
     "steps": PartRun(time_steps, 1, 150),
 }

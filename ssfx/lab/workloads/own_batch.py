@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -29,9 +29,9 @@ from ssfx.lab.workloads.clock import Clock, Mark
 from ssfx.lab.workloads.declarations import Model
 from ssfx.lab.workloads.step import make_optimizer
 from ssfx.lab.workloads.tracing import Trace, Work
-from ssfx.perf_model.devices import Device
+from ssfx.perf_model.devices import SIXTEEN_BIT, Device
 from ssfx.perf_model.devices import device as data_sheet
-from ssfx.perf_model.roofline import row_s, update_s
+from ssfx.perf_model.roofline import BACKWARD, FORWARD, PASSES, around, eager, row_s, update_s
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import InPrecision, Profile
 
@@ -186,6 +186,7 @@ def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "
     return Profile(
         own.name, _specs(own.model, trace.order), asked.ready_gap_s, asked.forward_s, origin, own.batch_size, on,
         step_s=asked.step_s, optimizer=optimizer, precision=precision, in_other=times,
+        host_bound=asked.host_bound,
     )  # fmt: skip
 
 
@@ -215,26 +216,35 @@ def counted_twice(name: str) -> tuple[int, str, str, nn.Module, tuple[Trace, Tra
 
 def _times(name: str, own: OwnBatch, trace: Trace, target: Device, optimizer: str, precision: str) -> InPrecision:
     """Return what the operators of `trace` take on a device, in `precision` where they are in no region of autocast."""
-    trained = _trained(own.model).values()
-    weights_bytes = sum(p.numel() * p.element_size() for p in trained)
-    seconds = {
-        key: sum(_seconds(work, target.at(_inside(region, precision))) for region, work in every.items())
-        for key, every in trace.by_precision.items()
-    }
+    trained = _trained(own.model)
+    weights_bytes = sum(p.numel() * p.element_size() for p in trained.values())
+    busy: dict[tuple[str, str], float] = {}
+    kernels: dict[tuple[str, str], float] = {}
+    for (passed, key), every in trace.by_precision.items():
+        inside = [(_inside(region, precision), work) for region, work in every.items()]
+        narrow = next((one for one, _ in inside if one in SIXTEEN_BIT), "fp32")
+        shape = trained[key].shape if key in trained else ()
+        busy[passed, key] = sum(_seconds(work, target.at(one)) for one, work in inside)
+        kernels[passed, key] = around(shape, narrow, PASSES.index(passed)) + sum(work.kernels for _, work in inside)
     regions = sorted({region for every in trace.by_precision.values() for region in every if region})
     said = f", {' and '.join(regions)} where the model says so" if regions else ""
     computing = target.at(precision)
+    update = update_s(optimizer, weights_bytes, (p.shape for p in trained.values()), computing)
+    (forward, *backward, update), bound = eager(
+        [*_parts(busy, trace.order), update], [*_parts(kernels, trace.order), 0.0], computing
+    )
     note = (
         f"roofline, not measured: operators of one step on the batch of {name}, counted on the meta device, at "
         f"{computing.efficiency}; {computing.assumption}{said}; {computing.source}; step: {optimizer}; data loading is "
-        "left out"
+        f"left out{bound}"
     )
-    return InPrecision(
-        tuple(round(seconds.get(("backward", key), 0.0), 9) for key in trace.order),
-        round(sum(value for (passed, _), value in seconds.items() if passed == "forward"), 9),
-        round(update_s(optimizer, weights_bytes, (p.shape for p in trained), computing), 9),
-        note,
-    )
+    return InPrecision(tuple(round(one, 9) for one in backward), round(forward, 9), round(update, 9), note, bool(bound))
+
+
+def _parts(counted: Mapping[tuple[str, str], float], order: Sequence[str]) -> list[float]:
+    """Return what forward has of something, and the gradient of each tensor in backward."""
+    forward = sum(count for (passed, _), count in counted.items() if passed == PASSES[FORWARD])
+    return [forward, *(counted.get((PASSES[BACKWARD], key), 0.0) for key in order)]
 
 
 def _inside(region: str, outside: str) -> str:
