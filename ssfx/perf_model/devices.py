@@ -136,7 +136,7 @@ class Device:
             f"{self.conv_efficiency:.0%} of {self.conv_flops / 1e12:.3g} TFLOP/s in convolutions, "
             f"{self.matmul_efficiency:.0%} of {self.matmul_flops / 1e12:.3g} TFLOP/s in matrix products, "
             f"{self.memory_efficiency:.0%} of {self.memory_bytes_s / 1e9:.0f} GB/s elsewhere, "
-            f"{self.launch_s * 1e6:g} us a kernel{f', {self.host_s * 1e6:g} of the host' if self.host_s else ''}"
+            f"{self.launch_s * 1e6:g} us a kernel"
         )
 
 
