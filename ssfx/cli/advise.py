@@ -51,7 +51,7 @@ def advise(
 
     For example: ssfx advise model=bert_large cluster=64gpu density=0.01
     """
-    if not overrides:
+    if all(word.startswith(("cluster=", "cluster.")) for word in overrides):  # no model is meant by default
         raise ConfigError(
             "say which model on which cluster: ssfx advise model=bert_large cluster=64gpu; ssfx list models and "
             "ssfx list clusters have names, docs/clusters.md says how to describe yours"

@@ -52,7 +52,8 @@ def split_steps(words: Iterable[str]) -> tuple[tuple[str, ...], int | None]:
         return others, None
     text = given[0].replace("_", "")
     if not text.isdecimal() or not 1 <= int(text) <= MOST["steps"]:
-        how = as_number(text).removeprefix("; write ") or "10000"
+        how = as_number(text).removeprefix("; write ")
+        how = how if how.isdecimal() and 1 <= int(how) <= MOST["steps"] else "10000"
         raise ConfigError(
             f"{STEPS}={given[0]} is no number of steps; write those of a dense training, as {STEPS}={how}"
         )

@@ -34,6 +34,8 @@ _OTHER_KEYS = {
     **dict.fromkeys(("epochs", "iters", "iterations", "max_steps"), "steps"), "opt": "optimizer",
     **dict.fromkeys(("seq_len", "seqlen", "sequence_length", "max_length", "block_size", "vocab_size"),
                     "model=FILE.py:FUNCTION, with a batch of that shape"),
+    **dict.fromkeys(("compiled", "compile", "torch_compile", "cuda_graphs"), "cluster.host_us=0"),
+    **dict.fromkeys(("bucket_cap_mb", "bucket_size", "bucket_mb"), "scheme.bucket_cap_bytes"),
     **dict.fromkeys(("dtype", "amp", "fp16", "bf16"), "precision"), "learning_rate": "lr",
 }  # fmt: skip
 """What people call some of the keys, and what to write."""
@@ -92,7 +94,7 @@ def _schemes(value: str) -> tuple[str, ...]:
     """Return the schemes that a word means: all of them, the paper's own by its name, or itself."""
     if value == "all":
         return choices("scheme")
-    return ("ssfusion_oi",) if value == "ssfusion" else (value,)
+    return ("ssfusion_oi",) if value.lower() == "ssfusion" else (value,)
 
 
 def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:

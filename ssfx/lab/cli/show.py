@@ -33,6 +33,8 @@ def found_run(run: str) -> Row:
     if found:
         said = some_of([f"{one.run_id} ({one.case.label})" for one in found.values()])
         raise ConfigError(f"{len(found)} finished runs have an id that begins with {run}: {said}")
+    if run.endswith((".json", ".json.gz")):
+        raise ConfigError(f"{run} is a file, not a run; a trace of torch.profiler is read by ssfx profile trace={run}")
     own = sorted(store.rows(), key=lambda row: row.origin.date, reverse=True)
     newest = some_of([f"{one.run_id} ({one.case.label})" for one in own[:3]])
     raise ConfigError(
