@@ -12,7 +12,8 @@ from experiments.common.figures.discovery import discover
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.pages import readme as docs
 from experiments.common.pages.markdown import anchor, table
-from experiments.common.pages.reproduction import reproduction_page
+from experiments.common.claims.verdicts import Verdict
+from experiments.common.pages.reproduction import by_other_times, reproduction_page
 
 
 def section(page, name):
@@ -82,3 +83,14 @@ def test_cells_of_tables_cannot_break_them():
     assert table(("a", "b"), [("x|y", "z")]) == "| a | b |\n| --- | --- |\n| x\\|y | z |"
     assert anchor("Options that several schemes share") == "options-that-several-schemes-share"
     assert anchor("ssfusion.fig11_clusters") == "ssfusionfig11_clusters"
+
+
+def test_the_page_says_how_many_verdicts_hang_on_the_calibration() -> None:
+    found = [
+        Verdict(claim, word, "1", "simulated", calibration, "a test")
+        for claim, words in {"a": ("disagrees", "agrees"), "b": ("agrees", "disagrees"), "c": ("agrees",)}.items()
+        for word, calibration in zip(words, ("nominal", "published"), strict=False)
+    ]
+    said = by_other_times(found)
+    assert said.startswith("2 claims have a verdict by nominal times")
+    assert "1 of those that disagree agree by the latter, 1 the other" in said

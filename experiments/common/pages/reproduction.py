@@ -48,7 +48,7 @@ def reproduction_page(rows: Sequence[Row]) -> str:
     figures = sorted(discover().values(), key=lambda figure: place(figure.name))
     found = verdicts(figures, rows)
     by_claim = grouped(found)
-    said = textwrap.fill(summary(headline(found), rows), 120)
+    said = textwrap.fill(f"{summary(headline(found), rows)} {by_other_times(found)}", 120)
     parts = [f"# Reproduction, paper by paper\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}\n\n{said}"]
     ledger = {one.paper: one for one in ledgers()}
     for paper in papers():
@@ -170,6 +170,20 @@ def summary(verdicts: Mapping[str, Verdict], rows: Sequence[Row]) -> str:
         f"disagree.** By source, {sources}. By kind, {kinds}. "
         f"{len(restated)} more restate a set-up or a definition, {as_stated} as the paper has them; they could hardly "
         f"have come out otherwise. {_on_gpus(rows)}"
+    )
+
+
+def by_other_times(found: Sequence[Verdict]) -> str:
+    """Return how many claims come out otherwise by times fitted to other numbers of the same paper."""
+    counting = headline(found)
+    nominal = {name: one.outcome for name, one in counting.items() if one.calibration == "nominal"}
+    published = {one.claim: one.outcome for one in found if one.calibration == "published"}
+    both = [(nominal[name], published[name]) for name in nominal if name in published]
+    gained, lost = both.count(("disagrees", "agrees")), both.count(("agrees", "disagrees"))
+    return (
+        f"{len(both)} claims have a verdict by nominal times, which count, and one by times that are fitted to other "
+        f"numbers of the same paper (published): {gained} of those that disagree agree by the latter, {lost} the other "
+        "way round."
     )
 
 
