@@ -8,11 +8,11 @@ from figures.synthetic import throughput
 from figures.synthetic_clusters import clusters
 
 from experiments.common.claims.ledger import ledgers
+from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.pages import readme as docs
 from experiments.common.pages.markdown import anchor, table
-from experiments.common.claims.verdicts import Verdict
 from experiments.common.pages.reproduction import by_other_times, reproduction_page
 
 
