@@ -28,7 +28,8 @@ from ssfx.planning.plan import TensorSpec
 @contextlib.contextmanager
 def as_on_gpu(trace: Trace) -> Iterator[None]:
     """Dropout is one kernel and an LSTM layer two for each step, where the meta device has many; attention is written
-    out, as its matrices of scores are, unless the trace is of a model that fuses it.
+    out, as its matrices of scores are, unless the trace is of a model that fuses it. A layer that asks whether its
+    device is under autocast is told no, where torch knows no autocast of the meta device and fails.
     """
 
     def dropout(x: Tensor, p: float = 0.5, training: bool = True, _inplace: bool = False) -> Tensor:
@@ -62,7 +63,12 @@ def as_on_gpu(trace: Trace) -> Iterator[None]:
                 x = dropout(x, module.dropout)
         return x, None
 
+    def under_autocast(*device: str) -> bool:
+        return device != ("meta",) and known(*device)
+
+    known = torch.is_autocast_enabled
     stand_ins = [
+        (torch, "is_autocast_enabled", under_autocast),
         (functional, "dropout", dropout),
         (functional, "scaled_dot_product_attention", attention),
         (nn.LSTM, "forward", lstm),
@@ -161,9 +167,8 @@ def count_work(name: str) -> ModelWork:
     It is one of COUNTABLE, or a function of the user's.
     """
     sample = sample_of(name)
-    with torch.device("meta"):
-        model = models[name].build().train()
     declared = models[name]
+    model = declared.on_meta().train()
     small, large = (_count(model, sample.batch(batch), fused=declared.fused_attention) for batch in _BATCHES)
     return work_of(replace(declared, inputs=str(sample)), model, sample.optimizer, small, large, _BATCHES)
 
