@@ -57,7 +57,7 @@ def groups_of(model: torch.nn.Module) -> list[ShardGroup]:
         if id(state) in seen:
             continue
         seen.add(id(state))
-        raw = _expected(state, "_fsdp_param_groups")
+        raw = _raw_groups(state)
         if len(raw) > 1:
             raise ConfigError(
                 f"module {name or 'root'} has several groups of parameters (shard_placement_fn with meshes of its own),"
@@ -73,13 +73,21 @@ def groups_of(model: torch.nn.Module) -> list[ShardGroup]:
     return groups
 
 
+def _raw_groups(state: Any) -> list[Any]:
+    """Return torch's groups of a wrapped module; torch 2.11 has at most one, under another name."""
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    one = _expected(state, "_fsdp_param_group")
+    return [] if one is None else [one]
+
+
 def _expected(owner: Any, *names: str) -> Any:
     """Return the first of these attributes; ConfigError if torch has come to keep any of them elsewhere."""
     missing = [name for name in names if not hasattr(owner, name)]
     if missing:
         raise ConfigError(
             f"torch {torch.__version__} keeps {type(owner).__name__}.{missing[0]} of fully_shard in another form than "
-            "2.14, which ssfx knows; use torch 2.14, or attach to a model without fully_shard"
+            "2.11 to 2.14, which ssfx knows; use one of these, or attach to a model without fully_shard"
         )
     return getattr(owner, names[0])
 

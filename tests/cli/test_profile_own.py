@@ -182,7 +182,7 @@ def test_a_real_trace_is_read_with_the_names_of_the_model(capsys):
 
     own = own_batch("mine.py:build_model")
     optimizer = SGD(own.model.parameters())
-    with profile(record_shapes=True) as recorded:
+    with profile(record_shapes=True, acc_events=True) as recorded:  # without, torch 2.11 warns
         for _ in range(2):
             optimizer.zero_grad()
             own.one_loss().backward()

@@ -70,6 +70,8 @@ def trainer(folder: Path) -> list[dict[str, Any]]:
 
     from ssfx.runtime.integrations.hf import SsfxCallback
 
+    # Transformers 5.0 wants an optimizer's state on cpu:0, where several ranks resume, and torch.load knows only cpu.
+    torch.serialization.register_package(99, lambda _: None, lambda obj, at: obj if at == "cpu:0" else None)
     found = []
 
     def once(resume: str | None) -> None:

@@ -440,13 +440,16 @@ GIVEN = {
     "all_reduce": lambda given, world: 2 * given * (world - 1) // world,
 }
 """Collectives of torch, and what a rank sends of what it brings, by the convention of all traffic here."""
+OLD_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
+"""What torch before 2.14 calls them, where they are called otherwise."""
 
 
 @contextmanager
 def counted(*names: str) -> Iterator[dict[str, int]]:
     """Inside the block, bytes that collectives of torch of these names send to other ranks are added up by name."""
     sent = dict.fromkeys(names, 0)
-    natives = {name: getattr(dist, name) for name in names}
+    here = {name: name if hasattr(dist, name) else OLD_NAMES[name] for name in names}
+    natives = {name: getattr(dist, here[name]) for name in names}
 
     def noted(name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -459,12 +462,12 @@ def counted(*names: str) -> Iterator[dict[str, int]]:
         return call
 
     for name in names:
-        setattr(dist, name, noted(name))
+        setattr(dist, here[name], noted(name))
     try:
         yield sent
     finally:
         for name, native in natives.items():
-            setattr(dist, name, native)
+            setattr(dist, here[name], native)
 
 
 def on_the_wire(group: Any, rank: int, world: int, options: Options) -> tuple[dict[str, int], dict[str, Any]]:

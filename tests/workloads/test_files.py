@@ -188,6 +188,14 @@ def test_pairs_of_sentences(root: Path, parquet: bool) -> None:
         fresh(f"wmt16(seq_len=3,{TRAINED})").train_loader(0, 1, 1, 0)
 
 
+def test_lines_are_pairs_word_for_word(root: Path) -> None:
+    tiny_files.wmt16(root)
+    lines = 'null\tNA\nein "Wort\ta "word\nohne Tabulator\n\tnothing\nnichts\t\n'
+    (root / "wmt16/validation.tsv").write_text(lines)
+    pairs = [("null", "NA"), ('ein "Wort', 'a "word')]
+    assert list(fresh(f"wmt16(seq_len=24,{TRAINED})")._pairs("validation")) == pairs
+
+
 class _Translates(torch.nn.Module):
     """Writes the right translation of every held-out sentence, or the same token for ever."""
 

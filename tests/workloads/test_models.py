@@ -108,8 +108,7 @@ def test_most_summaries_say_a_size() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes(name: str) -> None:
-    with torch.device("meta"):
-        model = models[name].build()
+    model = models[name].on_meta()
     parameters = [p for p in model.parameters() if p.requires_grad]
     assert (sum(p.numel() for p in parameters), len(parameters)) == SIZES[name]
 
@@ -147,8 +146,7 @@ def test_every_tensor_of_a_deep_model_gets_a_gradient(name: str, dataset: str) -
 
 
 def test_the_tied_lstm_shares_its_head() -> None:
-    with torch.device("meta"):
-        model = models["lstm_wikitext2"].build()
+    model = models["lstm_wikitext2"].on_meta()
     assert model.get_parameter("embedding.weight").shape == (33278, 1500)
     assert "head.weight" not in dict(model.named_parameters())
 

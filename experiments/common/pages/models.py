@@ -119,10 +119,7 @@ def _sizes(model: Model) -> list[int]:
     """Return the number of elements of each trainable tensor."""
     if model.name in counted():
         return [spec.numel for spec in model_work(model.name).tensors]
-    import torch  # late: few models cannot be counted
-
-    with torch.device("meta"):
-        return [p.numel() for p in model.build().parameters() if p.requires_grad]
+    return [p.numel() for p in model.on_meta().parameters() if p.requires_grad]
 
 
 def analytic_block() -> str:

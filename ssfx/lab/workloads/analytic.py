@@ -28,7 +28,9 @@ from ssfx.planning.plan import TensorSpec
 @contextlib.contextmanager
 def as_on_gpu(trace: Trace) -> Iterator[None]:
     """Dropout is one kernel and an LSTM layer two for each step, where the meta device has many; attention is written
-    out, as its matrices of scores are, unless the trace is of a model that fuses it.
+    out, as its matrices of scores are, unless the trace is of a model that fuses it. A layer that asks whether its
+    device is under autocast is told no, where torch knows no autocast of the meta device and fails. A single random
+    number is 0.5: transformers draws one for each layer, and leaves the layer out where it is below a small share.
     """
 
     def dropout(x: Tensor, p: float = 0.5, training: bool = True, _inplace: bool = False) -> Tensor:
@@ -62,7 +64,16 @@ def as_on_gpu(trace: Trace) -> Iterator[None]:
                 x = dropout(x, module.dropout)
         return x, None
 
+    def under_autocast(*device: str) -> bool:
+        return device != ("meta",) and known(*device)
+
+    def rand(*size: Any, **named: Any) -> Any:
+        return 0.5 if size == ([],) and not named else draw(*size, **named)
+
+    known, draw = torch.is_autocast_enabled, torch.rand
     stand_ins = [
+        (torch, "rand", rand),
+        (torch, "is_autocast_enabled", under_autocast),
         (functional, "dropout", dropout),
         (functional, "scaled_dot_product_attention", attention),
         (nn.LSTM, "forward", lstm),
@@ -154,6 +165,9 @@ COUNTABLE = tuple(name for name, sample in SAMPLES.items() if sample.targets != 
 
 _BATCHES = (2, 4)  # batch norm needs two samples; two sizes tell what grows with the batch
 
+_FEW = 1e-4
+"""The share of a step's FLOPs that may be of no sample, such as positions by frequencies in transformers 5.0."""
+
 
 def count_work(name: str) -> ModelWork:
     """Return the work of model `name` per sample, in the order in which gradients become ready.
@@ -161,9 +175,8 @@ def count_work(name: str) -> ModelWork:
     It is one of COUNTABLE, or a function of the user's.
     """
     sample = sample_of(name)
-    with torch.device("meta"):
-        model = models[name].build().train()
     declared = models[name]
+    model = declared.on_meta().train()
     small, large = (_count(model, sample.batch(batch), fused=declared.fused_attention) for batch in _BATCHES)
     return work_of(replace(declared, inputs=str(sample)), model, sample.optimizer, small, large, _BATCHES)
 
@@ -178,9 +191,10 @@ def work_of(
         raise RuntimeError(f"the order of gradients of {name} depends on the batch size")
     specs = {n: TensorSpec(n, tuple(p.shape)) for n, p in model.named_parameters() if p.requires_grad}
     numbers: dict[tuple[float, ...], int] = {}
+    few = _FEW * sum(work.conv_flops + work.matmul_flops for work in small.work.values())
 
     def row(passed: str, tensor: str) -> int:
-        found = _per_sample(small.work[passed, tensor], large.work[passed, tensor], (first, second))
+        found = _per_sample(small.work[passed, tensor], large.work[passed, tensor], (first, second), few)
         return numbers.setdefault(found, len(numbers))
 
     forward = tuple(row("forward", tensor) for tensor in small.order)
@@ -205,15 +219,18 @@ def work_of(
     )
 
 
-def _per_sample(small: Work, large: Work, sizes: tuple[int, int]) -> tuple[float, ...]:
-    """Return a row of ssfx.perf_model.operator_counts.COLUMNS from the work at both batch sizes."""
+def _per_sample(small: Work, large: Work, sizes: tuple[int, int], few: float) -> tuple[float, ...]:
+    """Return a row of ssfx.perf_model.operator_counts.COLUMNS from the work at both batch sizes.
+
+    FLOPs that do not grow with the batch have no column: up to `few` of them are left out.
+    """
     if small.kernels != large.kernels:
         raise RuntimeError("the number of kernels depends on the batch size")
     flops, moved = (
         [_line(getattr(small, key), getattr(large, key), sizes) for key in keys]
         for keys in (("conv_flops", "matmul_flops"), ("conv_bytes", "matmul_bytes", "other_bytes"))
     )
-    if any(fixed for _, fixed in flops):
+    if any(abs(fixed) > few for _, fixed in flops):
         raise RuntimeError("some FLOPs do not grow with the batch size")
     slopes = [slope for slope, _ in flops + moved]
     return (small.kernels, *slopes, *(fixed for _, fixed in moved))

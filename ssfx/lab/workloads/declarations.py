@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.errors import RunError
+from ssfx.core.lazy import torch
 from ssfx.core.user_code import is_own
 from ssfx.lab.workloads.metrics.tally import Tally, quality_of
 
@@ -44,6 +45,16 @@ class Model:
     def of_transformers(self) -> bool:
         """Whether weights that transformers saved may fit it: one of that library's, or of the user's own."""
         return self.source.startswith("transformers ") or is_own(self.name)
+
+    def on_meta(self) -> nn.Module:
+        """Return the network on the meta device, where what it ties is one tensor as elsewhere."""
+        with torch.device("meta"):
+            network = self.build()
+        parts: list[Any] = list(network.modules())
+        for module in parts:
+            if hasattr(module, "all_tied_weights_keys"):  # transformers 5.0 ties no weights there
+                module.tie_weights()
+        return network
 
 
 class Dataset(ABC):

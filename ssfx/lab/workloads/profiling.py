@@ -288,8 +288,7 @@ def record_profile(
 
 
 def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
-    with torch.device("meta"):
-        params = {name: p for name, p in models[case.model].build().named_parameters() if p.requires_grad}
+    params = {name: p for name, p in models[case.model].on_meta().named_parameters() if p.requires_grad}
     together = [since_first(ranks) for ranks in zip(*(rank.iterations for rank in timed), strict=True)]
     every = [max(ranks, key=whole_s) for ranks in together]
     typical_s = median(iteration.whole_s for ranks in together for iteration in ranks)

@@ -90,9 +90,12 @@ class Wmt16(TokenizedFiles):
         from ssfx.lab.workloads.on_disk.prepared_files import rows
 
         paths = self.paths(PARTS.index(part))
-        plain = {} if paths[0].suffix == ".parquet" else {"sep": "\t", "names": ["de", "en"], "quoting": 3}
-        for row in rows(paths, **plain):
-            pair = row.get("translation", row)
+        for row in rows(paths):
+            if paths[0].suffix == ".tsv":  # as lines: in a table the words null and NA would be missing values
+                de, _, en = row["text"].partition("\t")
+                pair = {"de": de, "en": en}
+            else:
+                pair = row.get("translation", row)
             if not pair.get("de") or not pair.get("en"):
                 if "de" not in pair or "en" not in pair:
                     raise RunError(f"{paths[0]} has no sentences de and en; it has {', '.join(pair)}")

@@ -116,13 +116,13 @@ def decoder(kind: str, **config: Any) -> nn.Module:
     Where it routes tokens to experts, that is counted as if every expert got the same number: see `_even_experts`.
     """
     transformers = _transformers()
+    build = getattr(transformers, f"{kind}ForCausalLM")
+    model: nn.Module = build(settings := getattr(transformers, f"{kind}Config")(use_cache=False, **config))
     if "num_experts_per_tok" in config:
         from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
         ALL_EXPERTS_FUNCTIONS.register(EVEN, _even_experts)
-        config["experts_implementation"] = EVEN
-    build = getattr(transformers, f"{kind}ForCausalLM")
-    model: nn.Module = build(getattr(transformers, f"{kind}Config")(use_cache=False, **config))
+        settings._experts_implementation = EVEN  # now, because constructors of transformers 5.0 refuse further names
     return model
 
 

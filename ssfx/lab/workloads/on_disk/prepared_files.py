@@ -54,10 +54,10 @@ class TokenizedFiles(PreparedFiles):
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-_KINDS = {".parquet": "parquet", ".json": "json", ".csv": "csv", ".tsv": "csv"}
+_KINDS = {".parquet": "parquet", ".json": "json", ".csv": "csv"}
 
 
-def rows(paths: Sequence[Path], **options: Any) -> Iterator[dict[str, Any]]:
+def rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """Yield every row of files of one kind, by their ending; a line of any other file is a row {"text": line}.
 
     RunError for what cannot be read.
@@ -69,9 +69,7 @@ def rows(paths: Sequence[Path], **options: Any) -> Iterator[dict[str, Any]]:
     datasets.disable_progress_bars()
     kind = _KINDS.get(paths[0].suffix, "text")
     try:
-        yield from datasets.load_dataset(
-            kind, data_files=[str(path) for path in paths], split="train", streaming=True, **options
-        )
+        yield from datasets.load_dataset(kind, data_files=[str(path) for path in paths], split="train", streaming=True)
     except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
         raise RunError(f"{paths[0]} cannot be read as {kind}: {error}") from None
 
