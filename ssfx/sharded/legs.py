@@ -16,8 +16,8 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan, TensorSpec
-from ssfx.runtime.online_costs import costs_for
-from ssfx.runtime.saved_state import identity
+from ssfx.runtime.online import costs_for
+from ssfx.runtime.store import identity
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.sharded_legs import GATHERS, OVER_SHARDS, check_weights, leg_plan
 from ssfx.sharded.torch_fsdp import ShardGroup

@@ -19,7 +19,7 @@ from ssfx.lab.results.store import Store
 from ssfx.lab.worker.heartbeat import Heartbeat
 from ssfx.lab.worker.rank import RankRun
 from ssfx.lab.workloads.checkpoint import Checkpoints
-from ssfx.runtime.trace import Tracer
+from ssfx.runtime.stats import Tracer
 
 SECRET = "what is somebody's own\n"
 

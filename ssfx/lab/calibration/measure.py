@@ -36,9 +36,9 @@ from ssfx.planning.profile import Profile
 from ssfx.runtime.exchange import Exchange
 from ssfx.runtime.members import Members
 from ssfx.runtime.offload import HostWorker
+from ssfx.runtime.stats import Tracer
 from ssfx.runtime.store import Store
 from ssfx.runtime.sync import Sync
-from ssfx.runtime.trace import Tracer
 from ssfx.schemes.make_plan import make_plan
 
 COLLECTIVE_TIMEOUT_S = 60
