@@ -7,9 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Load, Phase, collectives
-from ssfx.collectives.pairs import BAD, COUNT_BYTES, pack, poisoned, unpack
+from ssfx.collectives.pairs import BAD, COUNT_BYTES, pack, poisoned, record_bytes, take_largest, unpack
 from ssfx.collectives.primitives import Traffic, split_sizes, split_starts, to_peers, traffic
-from ssfx.collectives.records import record_bytes, take_largest
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.core.lazy import torch
 

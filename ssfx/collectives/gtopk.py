@@ -10,7 +10,7 @@ from ssfx.collectives.magnitudes import among
 from ssfx.collectives.pairs import BAD, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic, rounds, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
-from ssfx.compressors.magnitude import top_k
+from ssfx.compressors.sparse import top_k
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ssfx.collectives.magnitudes import CAP, among, kth_magnitude, passing
 from ssfx.collectives.pairs import BAD, COUNT_BYTES, PAIR_BYTES, gather_counts, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic, split_sizes, split_starts, to_peers, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
-from ssfx.compressors.magnitude import top_k
+from ssfx.compressors.sparse import top_k
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ssfx.collectives import bruck
 from ssfx.collectives.base import Load, Phase, collectives, merging
-from ssfx.collectives.pairs import poisoned
-from ssfx.collectives.primitives import Traffic, rounds
-from ssfx.collectives.records import Entries, Records, record_bytes, take_largest
+from ssfx.collectives.pairs import Entries, Records, poisoned, record_bytes, take_largest
+from ssfx.collectives.primitives import Traffic, bruck_gather, bruck_rounds, rounds
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import torch
@@ -163,7 +161,7 @@ class SparReduceScatter(Reducer):
         scatter = [count * record_bytes(budget) for _, count in scatter_rounds(members)]
         if self.options.recursive:
             return scatter + [record_bytes(budget)] * rounds(teams)
-        return scatter + [count * record_bytes(share) for _, count in bruck.gather_rounds(teams)]
+        return scatter + [count * record_bytes(share) for _, count in bruck_rounds(teams)]
 
     def _share(self, state: torch.Tensor, budget: int) -> Share:
         """Return how much to bring to the gather across teams: all of the budget unless Bruck's adapts it."""
@@ -205,7 +203,7 @@ class SparReduceScatter(Reducer):
         used = _total(self._until_known(members, budget, share.entries))
         if records.bad:
             return poisoned(work.vector, used)
-        blocks = bruck.gather(block, own, members, records.among(lambda w: team * members + w, budget))
+        blocks = bruck_gather(block, own, members, records.among(lambda w: team * members + w, budget))
         indices = torch.cat([part + j * rest.shape[1] for j, (part, _) in enumerate(blocks)])
         values = torch.cat([part for _, part in blocks])
         work.vector[indices] = rest.view(-1)[indices]
@@ -219,7 +217,7 @@ def _budget(kept: int, members: int) -> int:
 
 def _gather(members: int, budget: int) -> list[int]:
     """Return the bytes of the messages of the final all-gather."""
-    return [count * record_bytes(budget) for _, count in bruck.gather_rounds(members)]
+    return [count * record_bytes(budget) for _, count in bruck_rounds(members)]
 
 
 def _total(sizes: list[int]) -> Traffic:
@@ -246,7 +244,7 @@ def _gathered(
     records: Records, block: Entries, ranks: Sequence[int], team: int, rest: torch.Tensor, budget: int, share: int
 ) -> tuple[Entries, int]:
     """Return the same from shares of all teams at once (B-SAG), and how many distinct entries came together."""
-    lists = bruck.gather(block, team, len(ranks), records.among(ranks.__getitem__, share))
+    lists = bruck_gather(block, team, len(ranks), records.among(ranks.__getitem__, share))
     block, dropped, found = _combined(lists, rest, budget)
     rest += dropped / len(ranks)
     return block, found

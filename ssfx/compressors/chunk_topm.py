@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ssfx.compressors.base import Layout, compressors, k_ceil
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import kernels
-from ssfx.compressors.kernels.reference.chunks import Chunks
+from ssfx.compressors.kernels.reference.blocks import Chunks
 from ssfx.compressors.sparse import Selector, check_value_dtype
 
 MOST = 64

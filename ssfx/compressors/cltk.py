@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.kernels.narrow import narrow
-from ssfx.compressors.magnitude import top_k
-from ssfx.compressors.sparse import check_value_dtype, predivisor
+from ssfx.compressors.sparse import check_value_dtype, predivisor, top_k
 from ssfx.core.lazy import torch
 
 

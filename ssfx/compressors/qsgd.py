@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssfx.compressors.agreed import add_agreed, check_range, proposed
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import quantizers
-from ssfx.compressors.quantizer import Quantizer, check_block, code_bytes, num_blocks
+from ssfx.compressors.quantizer import Quantizer, add_agreed, check_block, check_range, code_bytes, num_blocks, proposed
 from ssfx.core.lazy import torch
 
 

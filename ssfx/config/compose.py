@@ -32,11 +32,10 @@ from ssfx.config.groups import (
 from ssfx.config.overrides import typed_options
 from ssfx.config.schema import KEYS
 from ssfx.core.component_file import merged, path_of
-from ssfx.core.component_spec import OTHER_OPTIONS
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import DAMAGED
 from ssfx.core.paths import conf_dirs
-from ssfx.core.spec import Spec
+from ssfx.core.spec import OTHER_OPTIONS, Spec
 from ssfx.perf_model.cluster_file import with_options
 
 Point = dict[str, Any]

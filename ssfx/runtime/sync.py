@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ssfx.core.errors import ConfigError
-from ssfx.core.public_api import through
+from ssfx.core.plugins import through
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile

@@ -18,14 +18,13 @@ from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
-from ssfx.schemes.search.espresso_search import choose_host, choose_options
-from ssfx.schemes.search.espresso_timeline import EspressoTimeline, EspressoWork
+from ssfx.schemes.search.espresso_search import EspressoTimeline, EspressoWork, choose_host, choose_options
 from ssfx.schemes.search.guarded import Sketch, best_sketch
 from ssfx.simulator.pricing.groups import GroupPrices, Way
 from ssfx.simulator.pricing.timeline import exchange_s
 
 if TYPE_CHECKING:
-    from ssfx.schemes.search.espresso_timeline import Array, Ints
+    from ssfx.schemes.search.espresso_search import Array, Ints
 
 DIVISIBLE = "a2a_ag"
 OPTIONS = ("gpu_ag", "gpu_div", "cpu_ag")

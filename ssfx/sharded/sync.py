@@ -22,14 +22,12 @@ from ssfx.runtime.setup import broadcast_model
 from ssfx.runtime.store import STATE_FORMAT, Store, plan_of_state
 from ssfx.schemes.make_plan import check_memory
 from ssfx.schemes.sharded_legs import profile_of
-from ssfx.sharded.group_exchange import GroupExchange
-from ssfx.sharded.legs import Leg, ShardSum, Weights
+from ssfx.sharded.group_exchange import GroupExchange, WeightGather
+from ssfx.sharded.legs import Buffers, Leg, ShardLeg, ShardSum, Weights, sent_shapes
 from ssfx.sharded.resharding import Resharded
-from ssfx.sharded.shard_leg import Buffers, ShardLeg, sent_shapes
 from ssfx.sharded.torch_fsdp import ShardGroup
-from ssfx.sharded.weight_gather import WeightGather
 from ssfx.simulator.pricing.message_sizes import lane_rounds
-from ssfx.simulator.pricing.shard_messages import shard_traffic
+from ssfx.simulator.pricing.sharded_step import shard_traffic
 
 
 class ShardedSync:

@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
-from experiments.common.claims.summary import (
+from experiments.common.claims.verdicts import (
     COLUMNS,
     Column,
+    Verdict,
     by_kind,
     by_paper,
     by_source,
+    headline,
     kind,
     paper_says,
     papers,
     sentence,
     total,
 )
-from experiments.common.claims.verdicts import Verdict, headline
 from experiments.common.figures.discovery import discover, place
 from experiments.common.figures.drawing import Inputs
 from experiments.common.figures.every_claim import verdicts

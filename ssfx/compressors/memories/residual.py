@@ -1,13 +1,21 @@
-"""Residual error feedback: what was not sent this step is added to the next gradient."""
+"""Residual error feedback: what was not sent this step is added to the next gradient.
+
+Residual error feedback that follows the learning rate.
+
+Low-pass memory: the residual follows slowly what was not sent, so that the residuals of all ranks stay alike.
+
+No memory: what is not sent is lost; for unbiased and lossless compressors and for ablations.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Payload
-from ssfx.compressors.kernels import RESIDUAL, Form
+from ssfx.compressors.kernels import COPY, RESIDUAL, Form
 from ssfx.compressors.memories.base import Memory, State, memories
 from ssfx.core.lazy import torch
+from ssfx.core.spec import NoOptions
 
 
 @dataclass(frozen=True)
@@ -48,3 +56,76 @@ class Residual(Memory):
     def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
         """Subtract what receivers will decode, including the rounding of 16-bit values (D-6)."""
         compressor.decompress_add(payload, new["residual"], ctx, scale=-1.0)
+
+
+@memories.register(ResidualOptions())
+class LRScaled(Residual):
+    """a = decay * (r' / r) * e + gain * g, r being the learning rate and r' that of e (D-15).
+
+    Under SGD the parameters are at every step those of accumulating r * g (D-15), while the optimizer
+    keeps its rate. `ssfx.compressors.memories.rates.Rates` applies r' / r to the committed residual before the step.
+    """
+
+    name = "lr_scaled"
+    summary = "residual error feedback that is rescaled when the learning rate changes"
+    source = "Zheng et al. 2019, MiCRO algorithm 1; D-15"
+    follows_rate = True
+
+
+@dataclass(frozen=True)
+class LowPassOptions:
+    """`beta` in (0, 1]: how much of a step's unsent gradient enters the residual; 1 is the residual memory."""
+
+    beta: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.beta <= 1:
+            raise ValueError(f"beta must be in (0, 1], got {self.beta}")
+
+
+@memories.register(LowPassOptions())
+class LowPass(Memory):
+    """a = e + g; after sending, e <- e + beta (g - sent) = beta (a - sent) + (1 - beta) e (D-17).
+
+    The second buffer keeps (1 - beta) e during the step, because `sent` no longer sees e.
+    """
+
+    name = "low_pass"
+    summary = "residual through a low-pass filter, for cltk with large batches"
+    source = "Chen et al. 2020 (ScaleCom); D-17"
+    buffers = ("residual", "held")
+    options: LowPassOptions
+
+    def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
+        """Write e + g, and what of e the filter lets pass."""
+        torch.mul(old["residual"], 1 - self.options.beta, out=new["held"])
+        torch.add(old["residual"], grad, out=new["residual"])
+
+    def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
+        """Subtract what receivers will decode, and filter."""
+        compressor.decompress_add(payload, new["residual"], ctx, scale=-1.0)
+        torch.add(new["held"], new["residual"], alpha=self.options.beta, out=new["residual"])
+
+
+@memories.register()
+class NoMemory(Memory):
+    """The gradient itself is compressed."""
+
+    name = "none"
+    summary = "no error feedback: what is not sent is lost"
+    source = "no error feedback"
+    buffers = ("accumulated",)
+    stateful = False
+    feedback = False
+    keeps_rest = True
+
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+        self.form = Form(COPY)
+
+    def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
+        """Copy the gradient."""
+        new["accumulated"].copy_(grad)
+
+    def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
+        """Keep nothing, so there is nothing to update."""

@@ -27,8 +27,7 @@ from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors.memories import memories
 from ssfx.core import machine
 from ssfx.core.origin import Origin
-from ssfx.lab.calibration.cold_caches import between_layers, cold_s, cpu_s
-from ssfx.lab.calibration.measure_compressors import codec_points, crowding
+from ssfx.lab.calibration.measure_compressors import between_layers, codec_points, cold_s, cpu_s, crowding
 from ssfx.lab.calibration.measure_exchange import exchange_points
 from ssfx.planning.costs import Costs, Curve, Overheads, ring_exchange
 from ssfx.planning.plan import TensorSpec

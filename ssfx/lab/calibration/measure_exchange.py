@@ -17,7 +17,7 @@ import torch
 from ssfx.collectives import Reducer, Reduction, collectives
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors.hard_threshold import threshold_for
-from ssfx.compressors.magnitude import top_k
+from ssfx.compressors.sparse import top_k
 from ssfx.runtime.online import issuer
 
 PRIMITIVES = (

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ssfx.core.component_spec import Catalog, Registered
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.registry import Registry
-from ssfx.core.spec import name_of
+from ssfx.core.spec import Catalog, Registered, name_of
 from ssfx.core.user_code import is_own, own_code
 from ssfx.lab.workloads.declarations import ANY as ANY
 from ssfx.lab.workloads.declarations import Dataset as Dataset

@@ -20,7 +20,7 @@ _PRETRAINING = "tokens of two sentences, some masked"
 
 def _residual(name: str, num_classes: int) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
-        from ssfx.lab.workloads.nets.resnet import for_32x32
+        from ssfx.lab.workloads.nets.cifar import for_32x32
 
         return for_32x32(name, channels=3, num_classes=num_classes)
 
@@ -29,7 +29,7 @@ def _residual(name: str, num_classes: int) -> Callable[[], nn.Module]:
 
 def _vgg(convolutions: tuple[int, ...], widths: tuple[int, ...], num_classes: int) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
-        from ssfx.lab.workloads.nets.vgg import CifarVgg
+        from ssfx.lab.workloads.nets.cifar import CifarVgg
 
         return CifarVgg(convolutions=convolutions, widths=widths, num_classes=num_classes)
 
@@ -79,7 +79,7 @@ def _bloom_3b() -> nn.Module:
 
 
 def _lstm_650() -> nn.Module:
-    from ssfx.lab.workloads.nets.lstm import LstmLm
+    from ssfx.lab.workloads.nets.recurrent import LstmLm
 
     return LstmLm(vocabulary=28869, embedding=650, hidden=650, layers=3, dropout=0.5)
 
@@ -130,7 +130,7 @@ for _model in (
 
 def _gnmt(layers: int) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
-        from ssfx.lab.workloads.nets.gnmt import Gnmt
+        from ssfx.lab.workloads.nets.recurrent import Gnmt
 
         return Gnmt(vocabulary=32317, width=1024, layers=layers, dropout=0.2)
 
@@ -138,7 +138,7 @@ def _gnmt(layers: int) -> Callable[[], nn.Module]:
 
 
 def _mask_rcnn() -> nn.Module:
-    from ssfx.lab.workloads.nets.detection import MaskRcnn
+    from ssfx.lab.workloads.nets.torchvision_import import MaskRcnn
 
     return MaskRcnn(num_classes=91)
 

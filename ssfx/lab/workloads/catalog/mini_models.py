@@ -24,7 +24,7 @@ def _vgg_mini() -> nn.Module:
 
 
 def _lstm_mini() -> nn.Module:
-    from ssfx.lab.workloads.nets.lstm import LstmLm
+    from ssfx.lab.workloads.nets.recurrent import LstmLm
 
     return LstmLm(vocabulary=256, embedding=64, hidden=96, layers=2)
 
@@ -63,19 +63,19 @@ for _model in (
 
 
 def _resnet_tiny() -> nn.Module:
-    from ssfx.lab.workloads.nets.resnet import CifarResNet
+    from ssfx.lab.workloads.nets.cifar import CifarResNet
 
     return CifarResNet(blocks_per_stage=3, channels=1, num_classes=10)
 
 
 def _vgg_tiny() -> nn.Module:
-    from ssfx.lab.workloads.nets.vgg import SmallVgg
+    from ssfx.lab.workloads.nets.cifar import SmallVgg
 
     return SmallVgg(channels=1, stages=(32, 64, 128), widths=(1024, 512), num_classes=10)
 
 
 def _lstm_tiny() -> nn.Module:
-    from ssfx.lab.workloads.nets.lstm import LstmLm
+    from ssfx.lab.workloads.nets.recurrent import LstmLm
 
     return LstmLm(vocabulary=256, embedding=256, hidden=256, layers=2)
 
@@ -101,7 +101,7 @@ for _model in (
 
 
 def _resnet152_digits() -> nn.Module:
-    from ssfx.lab.workloads.nets.resnet import for_32x32
+    from ssfx.lab.workloads.nets.cifar import for_32x32
 
     return for_32x32("resnet152", channels=1, num_classes=10)
 

@@ -59,7 +59,7 @@ def _vit_large() -> nn.Module:
 
 
 def _lstm_wikitext2() -> nn.Module:
-    from ssfx.lab.workloads.nets.lstm import LstmLm
+    from ssfx.lab.workloads.nets.recurrent import LstmLm
 
     return LstmLm(vocabulary=33278, embedding=1500, hidden=1500, layers=2, dropout=0.5, tied=True)
 

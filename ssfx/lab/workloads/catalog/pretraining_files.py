@@ -10,7 +10,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles, lines
+from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles, lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

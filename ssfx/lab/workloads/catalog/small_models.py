@@ -14,7 +14,7 @@ VOCABULARY = 4096
 
 
 def _resnet(blocks_per_stage: int) -> nn.Module:
-    from ssfx.lab.workloads.nets.resnet import CifarResNet
+    from ssfx.lab.workloads.nets.cifar import CifarResNet
 
     return CifarResNet(blocks_per_stage=blocks_per_stage, channels=3, num_classes=10)
 
@@ -34,7 +34,7 @@ def _vgg() -> nn.Module:
 
 
 def _lstm() -> nn.Module:
-    from ssfx.lab.workloads.nets.lstm import LstmLm
+    from ssfx.lab.workloads.nets.recurrent import LstmLm
 
     return LstmLm(vocabulary=VOCABULARY, embedding=96, hidden=96, layers=2, tied=True)
 

@@ -13,8 +13,8 @@ from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.metrics.tally import answers_tally
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.fetch import fetch_file, fetch_tokenizer
-from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles
+from ssfx.lab.workloads.on_disk.base import fetch_file, fetch_tokenizer
+from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,9 +12,8 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.base import batches
-from ssfx.lab.workloads.on_disk.fetch import fetch_tables, fetch_tokenizer
-from ssfx.lab.workloads.on_disk.prepared_files import PreparedFiles, TokenizedFiles, lines
+from ssfx.lab.workloads.on_disk.base import batches, fetch_tables, fetch_tokenizer
+from ssfx.lab.workloads.on_disk.prepared import PreparedFiles, TokenizedFiles, lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,9 +13,8 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.base import batches
-from ssfx.lab.workloads.on_disk.fetch import fetch_tables
-from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles
+from ssfx.lab.workloads.on_disk.base import batches, fetch_tables
+from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,7 +86,7 @@ class Wmt16(TokenizedFiles):
         return np.array(found, np.int32), kept
 
     def _pairs(self, part: str) -> Iterator[tuple[str, str]]:
-        from ssfx.lab.workloads.on_disk.prepared_files import rows
+        from ssfx.lab.workloads.on_disk.prepared import rows
 
         paths = self.paths(PARTS.index(part))
         plain = {} if paths[0].suffix == ".parquet" else {"sep": "\t", "names": ["de", "en"], "quoting": 3}
