@@ -1,7 +1,4 @@
-"""`ssfx plan`: which gradients are compressed together, where, how hard, and which collective carries them.
-
-The lanes of a plan as rows of a table.
-"""
+"""`ssfx plan`: which gradients are compressed together, where, how hard, and which collective carries them."""
 
 from __future__ import annotations
 

@@ -2,10 +2,8 @@
 
 Indices travel as integers, never as floats (float32 is exact only up to 2^24). Source: D-28.
 
-Records of fixed capacity: lists of entries in messages whose size both sides know beforehand.
-
-A record is int32 [1 + 2 c]: how many entries there are, c slots for indices, c for the bits of float32 values. Unused
-slots are zero. Source: D-28.
+Where both sides know the size of a message beforehand, pairs are in a record of fixed capacity: int32 [1 + 2 c], how
+many entries there are, c slots for indices, c for the bits of float32 values. Unused slots are zero. Source: D-28.
 """
 
 from __future__ import annotations

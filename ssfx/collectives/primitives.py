@@ -1,9 +1,8 @@
 """What one rank sends in each primitive: the convention by which all traffic is counted, planned and simulated.
 
 Libraries choose their own algorithms; these are the usual ones: rings for all_reduce, all_gather and reduce_scatter,
-one message to every peer for all_to_all, a binomial tree for broadcast. Source: D-27.
-
-Bruck's all-gather: what every member has, in ceil(log2) messages of a growing number of parts, for any number.
+one message to every peer for all_to_all, a binomial tree for broadcast. Source: D-27. Collectives that write an
+all-gather themselves use Bruck's: ceil(log2) messages of a growing number of parts, for any number of members.
 """
 
 from __future__ import annotations

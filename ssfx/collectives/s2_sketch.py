@@ -1,9 +1,8 @@
 """S2 Reducer: sparse blocks made addable, as a count sketch of their elements and a bitmap of their numbers.
 
-The count sketch: two hash families over element numbers, insertion and estimation.
-
 A sketch is float32 [rows, cols]. Row q adds every element, with a random sign, to one of its buckets; what a bucket
-holds, times the sign, estimates each of its elements. Sketches of one family add up.
+holds, times the sign, estimates each of its elements. Two hash families over element numbers choose bucket and sign.
+Sketches of one family add up.
 
 Source: Charikar et al. 2002; D-34.
 """

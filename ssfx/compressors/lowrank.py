@@ -1,9 +1,7 @@
-"""What low-rank compressors share: which tensors of a segment are factored, and where their factors lie.
+"""What low-rank compressors share: which tensors of a segment are factored, where their factors lie, their bases.
 
 A tensor is seen as a matrix, first dimension by the rest. Vectors, and matrices that factors would not make enough
 smaller, travel as they are behind the factors, in the same payload. Source: D-26.
-
-Orthonormal bases of factors, and columns that come back to life. Source: D-26.
 """
 
 from __future__ import annotations

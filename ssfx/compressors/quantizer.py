@@ -1,6 +1,6 @@
 """What quantisers share: all segments of a batch in one call, sizes in blocks, and every element sent in a few bits.
 
-Shared scales: ranks agree on the largest of their scales first, so that levels add up as integers of one byte.
+Scales may be shared: ranks agree on the largest of theirs first, so that levels add up as integers of one byte.
 
 Source: D-13, D-25.
 """

@@ -1,10 +1,8 @@
-"""RedSync: a threshold between the mean and the largest magnitude, by binary search or by trimming.
+"""RedSync: a threshold between the mean and the largest magnitude, by binary search or by trimming; and quantised.
 
 Policy of sizes: a batch's small segments are sent as they are, the others go to two compressors. The layout of a
 segment tells which it is. The paper sends small tensors in an all-reduce of their own; here they travel beside the
 others, without indices, which costs the same for few ranks. Source: D-22.
-
-RedSync with quantisation: positions of one sign and a single number for all of their values.
 """
 
 from __future__ import annotations

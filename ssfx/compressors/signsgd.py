@@ -1,7 +1,4 @@
-"""SignSGD with majority vote: one bit per element, and every element moves with the majority.
-
-EF-SignSGD: signs times the mean magnitude; what that leaves out is fed back.
-"""
+"""Signs: with majority vote (SignSGD), or times the mean magnitude with error feedback (EF-SignSGD)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What sparsifiers share: value types, and writing and adding (indices, values) payloads.
-
-Selection by magnitude as functions of one tensor: exact top-k and everything above a threshold, ascending.
-"""
+"""What sparsifiers share: selection by magnitude, value types, and writing and adding (indices, values) payloads."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ installed packages, and $SSFX_PLUGINS, a list like PATH of modules or .py files,
 process of a run inherits. Commands ("ssfx.verbs"), registries ("ssfx.registries") and functions ("ssfx.hooks") of the
 harness and of the papers are entry points of ssfx itself, and so is what attaches to sharded models ("ssfx.attach").
 
-What the top of the package offers to rooms below it, so that none of them has to import upwards.
-
+What the top of the package offers is found here, too, so that no room below it has to import upwards:
 `ssfx/__init__.py`, which Python runs before any other module of the package, says how its public functions are found.
 """
 

@@ -1,6 +1,6 @@
-"""The Row: one run's outcome, as figures and the claims report read it.
+"""The Row: one run's outcome, as figures and the claims report read it, and the curve in it.
 
-The curve in a row: what was measured in the middle of training, by column, and as a data frame.
+A curve is what was measured in the middle of training, by column, and as a data frame.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spec: "name" or "name(option=value,...)", the text by which plans, rows and users refer to a component or cluster.
 
-Components with options: registered as classes with defaults, and built from specs (`ssfx.core.spec`).
+Components with options are registered as classes with defaults, and built from specs.
 """
 
 from __future__ import annotations

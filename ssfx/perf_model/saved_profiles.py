@@ -1,6 +1,6 @@
 """Profiles that a user saved, and traces of torch.profiler: a file stands wherever the name of a model may.
 
-A profile whose iteration lasts as long as somebody measured: its shape is kept, its times are scaled.
+A profile may be scaled to an iteration that somebody measured: its shape is kept.
 """
 
 from dataclasses import replace

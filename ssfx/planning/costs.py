@@ -1,6 +1,6 @@
 """The Costs: seconds as functions of size, for one compressor on one device and one network of a given world size.
 
-Curves through measured sizes: straight lines in logarithms between them, and an end to what they are taken for.
+Curves through measured sizes are straight lines in logarithms between them, with an end to what they are taken for.
 """
 
 from __future__ import annotations

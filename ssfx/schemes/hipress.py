@@ -1,9 +1,7 @@
 """HiPress: a cost formula decides for every gradient whether it is compressed; neighbours share a message.
 
-SeCoPa, HiPress's rule: whether to compress a gradient and into how many partitions to cut it, by a cost formula.
-
-Each gradient is decided on its own; neither the others nor the backward pass enter. Source: D-50; the
-formulas of the authors' public code.
+SeCoPa, HiPress's rule, says by that formula, too, into how many partitions a gradient is cut. Each gradient is decided
+on its own; neither the others nor the backward pass enter. Source: D-50; the formulas of the authors' public code.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """One group's exchange: sums over shards by a `ShardLeg`, over replicas by the messages of a plan, or one of them.
 
-The gather of one group's weights in fewer bits: every rank sends its shards compressed, and decodes all ranks'.
-
-A rank decodes what it sent itself, too, so that whole weights are equal on all ranks bit for bit; the sharded weights
-that the optimizer steps stay exact. Weights are compressed, not what changed of them since the last gather: for that
-every rank had to keep the last whole weights, which sharding is to save.
+Weights may be gathered in fewer bits: every rank sends its shards compressed, and decodes all ranks'. A rank decodes
+what it sent itself, too, so that whole weights are equal on all ranks bit for bit; the sharded weights that the
+optimizer steps stay exact. Weights are compressed, not what changed of them since the last gather: for that every rank
+had to keep the last whole weights, which sharding is to save.
 Source: QSDP (Markov et al. 2023) and the weights of ZeRO++ (Wang et al. 2023).
 """
 

@@ -1,12 +1,11 @@
 """The legs of a sharded exchange, what is asked of each, and its plan: a bucket is a group of `fully_shard`.
 
-Where shards lie in the flat buffers that torch gathers and reduces: one after the other, with their padding.
+Shards lie in the flat buffers that torch gathers and reduces one after the other, with their padding.
 
-The sum over shards of one group: every rank sends every other its chunk, compressed, and adds up what it received.
-
-A message to one rank is laid out as any other. All chunks are compressed in one call, as segments of a lane of
-as many tensors times ranks; their residuals are the memory of those tensors (`sent_to` names them). Received
-numbers are added in float32, in the order of ranks. Dense messages are torch's own reduce-scatter.
+In the sum over shards of one group every rank sends every other its chunk, compressed, and adds up what it received. A
+message to one rank is laid out as any other. All chunks are compressed in one call, as segments of a lane of as many
+tensors times ranks; their residuals are the memory of those tensors (`sent_to` names them). Received numbers are added
+in float32, in the order of ranks. Dense messages are torch's own reduce-scatter.
 """
 
 from __future__ import annotations

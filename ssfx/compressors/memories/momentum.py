@@ -1,9 +1,4 @@
-"""Momentum: selections are made from a local momentum of the gradients, and what is sent leaves it.
-
-Signum: what is compressed is a running mean of the gradients, and nothing is taken out of it when it is sent.
-
-DGC memory: momentum is applied before compression, so that an element sent late carries its whole momentum.
-"""
+"""Memories that keep a momentum of the gradients: momentum, signum and dgc."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Residual error feedback: what was not sent this step is added to the next gradient.
-
-Residual error feedback that follows the learning rate.
-
-Low-pass memory: the residual follows slowly what was not sent, so that the residuals of all ranks stay alike.
-
-No memory: what is not sent is lost; for unbiased and lossless compressors and for ablations.
-"""
+"""Residual error feedback, its variants, and no memory at all: what was not sent is added to the next gradient, or lost."""
 
 from __future__ import annotations
 

@@ -5,14 +5,11 @@ memory, not waiting for a core that something else has. A call is made where bac
 gradients that were just written and on a memory that was not touched for a step; decoding where nothing but decoding
 goes on, into memory that was not touched either.
 
-Caches as a backward pass leaves them: what a measurement runs before every call that it times.
-
-In training, the runtime's code and a compressor's run between the kernels of a model's layers. These leave little of
-them in a core's caches, translation buffers and branch history, for any data: a call that takes 20
-microseconds in a loop takes 150 between two layers. Reading much other memory makes the data cold, but not the code.
-
-Data is cold, too, when it was not touched for a whole step, as the memory of error feedback: a step moves more than
-the largest cache holds.
+Before every call, caches are left as a backward pass leaves them. In training, the runtime's code and a compressor's
+run between the kernels of a model's layers. These leave little of them in a core's caches, translation buffers and
+branch history, for any data: a call that takes 20 microseconds in a loop takes 150 between two layers. Reading much
+other memory makes the data cold, but not the code. Data is cold, too, when it was not touched for a whole step, as the
+memory of error feedback: a step moves more than the largest cache holds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """How many more steps a method needs than dense training, by the length of training: a delay plus a factor.
 
 Extra steps = delay + factor x dense steps, from curves of experiment=long_quality. A short task cannot tell a late
-start (error feedback sends a coordinate when its residual has grown) from progress that is slower throughout.
-
-How many steps a run took to the quality that dense training of the same seed had reached, from their curves.
+start (error feedback sends a coordinate when its residual has grown) from progress that is slower throughout. Steps are
+counted to the quality that dense training of the same seed had reached.
 """
 
 from __future__ import annotations

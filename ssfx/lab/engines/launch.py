@@ -1,6 +1,6 @@
 """One launch of all ranks: started, watched until its jobs are done or one fails, and ended with all it started.
 
-Signals that end a launcher: Ctrl-C, SIGTERM and SIGHUP now, SIGUSR1, a warning, at a checkpoint after the step.
+Signals end a launcher: Ctrl-C, SIGTERM and SIGHUP now, SIGUSR1, a warning, at a checkpoint after the step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The netns engine: real processes on several emulated hosts with shaped lines, all on this machine.
 
-What the lines of emulated hosts carry, measured: a row may only say "emulated" where the shaping is there.
+What the lines carry is measured: a row may only say "emulated" where the shaping is there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Arrays of Slurm tasks on disk: what each is to run, and under which number Slurm has it.
+"""Arrays of Slurm tasks: what each is to run, what is said to Slurm, under which number it has it, what became of it.
 
 Below results/slurm/ every array has a folder: array.sh, sweep.json (what its tasks read), submitted.json (written when
 Slurm has taken it), and the tasks' logs.
-
-What is said to Slurm: the script of an array of tasks, its submission, and what became of the tasks.
 """
 
 import json

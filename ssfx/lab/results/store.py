@@ -1,6 +1,6 @@
 """The store: run directories and their rows. Finished rows are the only truth; figures and claims read them here.
 
-The claim on a run: at most one launcher at a time works on a run directory.
+At most one launcher at a time works on a run directory: it claims it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One optimizer step of one rank: micro-batches, backward with exchange, clipping, update, and where its time went.
 
-Muon: hidden matrices are stepped along their orthogonalised momentum, all other weights by AdamW.
-
-How exactly a GPU multiplies: float32 throughout, or float32 whose products keep ten bits of the mantissa (TF32).
+Muon steps hidden matrices along their orthogonalised momentum, all other weights by AdamW. A GPU multiplies in float32
+throughout, or in float32 whose products keep ten bits of the mantissa (TF32).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sees every operator of a forward and a backward pass, and books its FLOPs, bytes and kernels to a parameter.
 
-Regions of autocast in code that is counted: noted where torch would disable them, because no GPU is here.
+Regions of autocast are noted where torch would disable them, because no GPU is here.
 """
 
 import contextlib

@@ -1,16 +1,13 @@
 """Espresso's two searches: how each tensor is sent when all compression is on the device, then what moves to the host.
 
 Both give what the paper's algorithms give that simulate the whole step for every candidate, faster: the first needs
-three maxima per candidate, because changing one tensor shifts the terms of the formula in `espresso_timeline` before
-and behind it by constants; the second skips moves that a bound rules out. Source: D-51; Espresso,
-algorithms 1 and 2.
+three maxima per candidate, because changing one tensor shifts the terms of a formula before and behind it by constants;
+the second skips moves that a bound rules out. Source: D-51; Espresso, algorithms 1 and 2.
 
-When a step ends if every tensor is a message of its own, first ready, first sent: Espresso's timeline as a formula.
-
-The network idles only when nothing is ready, so the last message ends at the latest of r + (the seconds of all messages
-that become ready at r or later), over all moments r at which one does, or with the backward pass. Nothing has to be
-simulated step by step. Where that maximum is reached last, the network was idle ("bubble" in the paper) just before.
-Source: D-51.
+The formula says when a step ends if every tensor is a message of its own, first ready, first sent. The network idles
+only when nothing is ready, so the last message ends at the latest of r + (the seconds of all messages that become ready
+at r or later), over all moments r at which one does, or with the backward pass. Nothing has to be simulated step by
+step. Where that maximum is reached last, the network was idle ("bubble" in the paper) just before.
 """
 
 from __future__ import annotations

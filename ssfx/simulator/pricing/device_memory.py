@@ -1,7 +1,4 @@
-"""Device memory that a plan takes on one rank, use by use: whether it fits, and what would if it does not.
-
-Device memory that data-parallel training of a model takes: what fits on a device, use by use.
-"""
+"""Device memory that data-parallel training of a model takes, and a plan of it, use by use: what fits, and what would."""
 
 from dataclasses import asdict, dataclass
 from functools import cache

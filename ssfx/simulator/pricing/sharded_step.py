@@ -10,10 +10,8 @@ What torch does, and so what is modelled (torch 2.14, `_fsdp_param_group.py`):
   they take other links, both are under way at a time. What compresses runs in a stream of its own beside backward.
 * On hosts an exchange holds up the training thread.
 
-What travels between the shards of a model: messages and bytes of gathers of weights and of sums of gradients.
-
-A sum is torch's reduce-scatter where all of it is dense, and a gather torch's all-gather. Else every rank sends every
-other a row, laid out as the message of a lane: its chunk of a sum, or its shards of the weights.
+A sum travels as torch's reduce-scatter where all of it is dense, and a gather as torch's all-gather. Else every rank
+sends every other a row, laid out as the message of a lane: its chunk of a sum, or its shards of the weights.
 """
 
 from collections.abc import Sequence

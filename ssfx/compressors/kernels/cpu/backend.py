@@ -1,6 +1,6 @@
 """The compiled path on the CPU: one call per batch, float32 only. Same functions as `kernels.reference`.
 
-Where compiled kernels find a batch's gradients and memory: arrays that are made once and pointed anew each step.
+Compiled kernels find a batch's gradients and memory in arrays that are made once and pointed anew each step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Norms of the blocks of all segments, and the elements of chosen blocks: compiled, one call for a batch.
+"""Norms of blocks and the elements of chosen ones, and the largest elements of every chunk: compiled, a call for a batch.
 
-The largest elements of every chunk in one pass over the data: compiled, a chunk in the first-level cache at a time.
-
-The smallest of the maxima of `keep` pieces of a chunk is reached by at least `keep` elements and by few more, so that
-an exact choice among what reaches it costs next to nothing.
+Chunks take one pass over the data, a chunk in the first-level cache at a time. The smallest of the maxima of `keep`
+pieces of a chunk is reached by at least `keep` elements and by few more, so that an exact choice among what reaches it
+costs next to nothing.
 """
 
 from __future__ import annotations

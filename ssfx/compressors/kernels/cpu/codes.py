@@ -1,18 +1,15 @@
-"""Loops over one chunk: numbers to codes of one byte each, and the sums that scales are made of; compiled.
+"""Numbers to codes, packed into bytes and back, or added to an output: compiled loops over one chunk.
 
 Magnitudes compare as int32 keys, sums are float64 in any order: of float32 numbers they are then exact enough to round
 to the float32 scale that the plain-torch path finds. Source: D-25.
-
-Small codes packed into bytes and back, or added to an output, compiled, a chunk at a time.
 
 The first element lies in a byte's highest bits, missing codes of the last byte are 0; 8 bits need no packing. Codes of
 a chunk wait as one byte each in the first-level cache; reading 2, 4 or 8 of them as one word lets a shift or a
 multiplication bring them together, without strided access, which would not vectorise. Source: D-25.
 
-Sign bits: sixteen comparisons at once, whose result is two bytes of the wire already.
-
-A comparison of vectors is a vector of bits in LLVM; numba's own booleans take a byte each, which would have to be
-gathered again. The instructions need no compiler on the user's machine and fit any processor it has.
+Sign bits come from sixteen comparisons at once, whose result is two bytes of the wire already: a comparison of vectors
+is a vector of bits in LLVM, while numba's own booleans take a byte each, which would have to be gathered again. The
+instructions need no compiler on the user's machine and fit any processor it has.
 """
 
 from __future__ import annotations

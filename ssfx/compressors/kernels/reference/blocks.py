@@ -1,11 +1,9 @@
-"""Norms of the blocks of all segments, and the elements of chosen blocks: the plain-torch path.
+"""Norms of blocks, the elements of chosen ones, and the largest elements of every chunk: the plain-torch path.
 
 `rows` [S, 7] int64 describes each segment: its span (LO, HI) in the vector, where its scores begin (SCORES), how many
 blocks are chosen (KEPT) and which slots of the choice are its own (SLOT), and where its values (VALUES) and block
 numbers (NUMBERS) go. A segment's last block may be shorter; missing elements count as zero. A segment of which all
 blocks are chosen has no values for what is missing.
-
-The largest elements of every chunk of a segment: how segments are cut, and the plain-torch path.
 """
 
 from __future__ import annotations

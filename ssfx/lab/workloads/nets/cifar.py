@@ -1,8 +1,6 @@
-"""Networks for 32x32 colour images whose definitions torchvision does not have.
+"""Networks for 32x32 colour images whose definitions torchvision does not have: residual networks, VGG, and others.
 
-Residual networks for 32x32 images.
-
-Networks of the VGG family for 32x32 images: a small one, and those with batch norm of the papers.
+VGG comes as a small one, and as those with batch norm of the papers.
 """
 
 from collections.abc import Sequence

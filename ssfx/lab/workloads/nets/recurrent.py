@@ -1,6 +1,6 @@
-"""GNMT (Wu et al. 2016) in the form of NVIDIA's and MLPerf's PyTorch reference, which the papers trained.
+"""Recurrent networks: LSTM language models, and GNMT.
 
-LSTM language models.
+GNMT (Wu et al. 2016) is in the form of NVIDIA's and MLPerf's PyTorch reference, which the papers trained.
 """
 
 import torch

@@ -1,10 +1,8 @@
-"""Torchvision, also where its compiled extension cannot be loaded.
+"""Torchvision, also where its compiled extension cannot be loaded; and its Mask R-CNN with a loss of two tensors.
 
 The extension of a CUDA build links against CUDA libraries that a CPU-only torch does not bring. Torchvision then stops
 while it describes the extension's operators to torch, although models use none of them. Declaring those operators
 ourselves is enough for it to import.
-
-Mask R-CNN of torchvision with a loss of two tensors, as the training loop has them.
 """
 
 import functools

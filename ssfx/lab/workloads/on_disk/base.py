@@ -1,6 +1,6 @@
 """What data sets in files have in common: which files, where, and what is said when one is not there.
 
-Downloads, only ever called for data.download=true.
+Nothing is downloaded but for data.download=true.
 """
 
 from __future__ import annotations

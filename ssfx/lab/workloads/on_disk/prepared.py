@@ -1,6 +1,6 @@
 """Arrays that take a while to make from the user's files: made once, by one process, and mapped into memory by all.
 
-What data sets in files have in common that are brought into arrays once, also in tokens.
+Data sets in files that are brought into arrays once, also in tokens, share what is here.
 """
 
 from __future__ import annotations
