@@ -1,4 +1,4 @@
-"""Residual error feedback, its variants, and no memory at all: what was not sent is added to the next gradient, or lost."""
+"""Residual error feedback, its variants, and no memory: what was not sent is added to the next gradient, or lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device memory that data-parallel training of a model takes, and a plan of it, use by use: what fits, and what would."""
+"""Device memory that data-parallel training of a model takes, or a plan of it, use by use: what fits, what would."""
 
 from dataclasses import asdict, dataclass
 from functools import cache

@@ -1,4 +1,4 @@
-"""Norms of blocks and the elements of chosen ones, and the largest elements of every chunk: compiled, a call for a batch.
+"""Norms of blocks, the elements of chosen ones, the largest elements of every chunk: compiled, a call for a batch.
 
 Chunks take one pass over the data, a chunk in the first-level cache at a time. The smallest of the maxima of `keep`
 pieces of a chunk is reached by at least `keep` elements and by few more, so that an exact choice among what reaches it
