@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,17 @@ class Models(Registry[Model]):
             batch_size=code.says.get("batch_size", BATCH_SIZE),
             source=str(code.path),
         )
+
+
+def network(name: str, /, **options: Any) -> Callable[[], nn.Module]:
+    """Return what makes `module.Class` of workloads/nets with `options`; torch is imported when it is called."""
+    module, _, function = name.partition(".")
+
+    def build() -> nn.Module:
+        made: nn.Module = getattr(importlib.import_module(f"ssfx.lab.workloads.nets.{module}"), function)(**options)
+        return made
+
+    return build
 
 
 def _no_network(name: str) -> nn.Module:

@@ -89,3 +89,9 @@ def _masks(boxes: Tensor, images: Tensor) -> Tensor:
     left, top, right, bottom = (edge[:, None] for edge in boxes.unbind(1))
     inside = (rows >= top) & (rows < bottom), (columns >= left) & (columns < right)
     return (inside[0][:, :, None] & inside[1][:, None]).to(torch.uint8)
+
+
+def of_torchvision(*, name: str) -> nn.Module:
+    """Return the model that torchvision has by this name, with random weights."""
+    model: nn.Module = import_torchvision().models.get_model(name, weights=None)
+    return model
