@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
 from ssfx.collectives.comm import Pending
 from ssfx.collectives.primitives import split_sizes
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending
@@ -19,14 +20,10 @@ USUAL_NODE = 8
 
 
 @dataclass(frozen=True)
-class HierarchicalExchangeOptions:
+class HierarchicalExchangeOptions(Bounded):
     """`ranks_per_node`: neighbours by rank share a node; 0 takes the largest number up to 8 that divides the ranks."""
 
-    ranks_per_node: int = 0
-
-    def __post_init__(self) -> None:
-        if self.ranks_per_node < 0:
-            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
+    ranks_per_node: Annotated[int, 0] = 0
 
 
 def node_size(ranks_per_node: int, world_size: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.collectives.base import Load, Phase, collectives
 from ssfx.collectives.pairs import poisoned
@@ -21,6 +21,7 @@ from ssfx.compressors.kernels import kernels
 from ssfx.compressors.sparse import top_k
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.wire.random_keys import key, splitmix64
 
 if TYPE_CHECKING:
@@ -91,21 +92,15 @@ def estimate(sketch: torch.Tensor, hashes: Sequence[HashRow], at: torch.Tensor) 
 
 
 @dataclass(frozen=True)
-class S2Options:
+class S2Options(Bounded):
     """`block` elements are sent together; the sketch has `ratio` times as many buckets as one rank sends elements.
 
     The buckets are spread over `rows` independent hash functions, of whose estimates the median counts.
     """
 
-    block: int = 64
-    rows: int = 1
-    ratio: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.block < 1 or self.rows < 1:
-            raise ValueError(f"block and rows must be at least 1, got {self.block} and {self.rows}")
-        if self.ratio <= 0:
-            raise ValueError(f"ratio must be positive, got {self.ratio:g}")
+    block: Annotated[int, 1] = 64
+    rows: Annotated[int, 1] = 1
+    ratio: Annotated[float, "(0, inf)"] = 0.5
 
 
 @collectives.register(S2Options())

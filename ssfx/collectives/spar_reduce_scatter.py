@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.pairs import Entries, Records, poisoned, record_bytes, take_largest
@@ -12,6 +12,7 @@ from ssfx.collectives.primitives import Traffic, bruck_gather, bruck_rounds, rou
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
@@ -78,21 +79,18 @@ RECURSIVE, BRUCK = "recursive", "bruck"
 
 
 @dataclass(frozen=True)
-class SparReduceScatterOptions:
+class SparReduceScatterOptions(Bounded):
     """`teams`: how many teams of equal size the ranks form. `sag`: how the teams' blocks come together.
 
     "recursive" doubles, for a power of two of teams; "bruck" gathers shares of adaptive size, for any number. "auto" is
     the first where it is possible.
     """
 
-    teams: int = 1
-    sag: str = "auto"
+    teams: Annotated[int, 1] = 1
+    sag: Annotated[str, ("auto", RECURSIVE, BRUCK)] = "auto"
 
     def __post_init__(self) -> None:
-        if self.teams < 1:
-            raise ValueError(f"teams must be at least 1, got {self.teams}")
-        if self.sag not in ("auto", RECURSIVE, BRUCK):
-            raise ValueError(f"sag must be auto, {RECURSIVE} or {BRUCK}, got {self.sag}")
+        super().__post_init__()
         if self.teams == 1 and self.sag != "auto":
             raise ValueError(f"sag={self.sag} has no effect with one team; drop it, or use teams=2")
         if self.sag == RECURSIVE and not _power_of_two(self.teams):

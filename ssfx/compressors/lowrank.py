@@ -11,29 +11,25 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.compressors.base import Compressor, Layout
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 Shapes = Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class LowRankOptions:
+class LowRankOptions(Bounded):
     """`rank` of the factors, at most that of the matrix.
 
     A matrix is factored if its two factors together are smaller by more than `min_compression_rate` (2, as in PyTorch's
     hook); 0 factors every matrix, as the papers do.
     """
 
-    rank: int = 4
-    min_compression_rate: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank must be at least 1, got {self.rank}")
-        if self.min_compression_rate < 0:
-            raise ValueError(f"min_compression_rate must not be negative, got {self.min_compression_rate:g}")
+    rank: Annotated[int, 1] = 4
+    min_compression_rate: Annotated[float, 0] = 2.0
 
 
 @dataclass(frozen=True, slots=True)

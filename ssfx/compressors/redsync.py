@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
@@ -41,20 +41,14 @@ class RedSyncOptions(ThresholdOptions):
     fraction of the way from mean to largest. trimmed sends exactly the k largest, so `capacity` belongs to searches.
     """
 
-    mode: str = "search"
-    resolution: float = 0.2
-    interval: int = 1
+    mode: Annotated[str, MODES] = "search"
+    resolution: Annotated[float, "[0.01, 1)"] = 0.2
+    interval: Annotated[int, 1] = 1
     dense_below_bytes: int = 128 << 10
     trimmed_up_to_bytes: int = 4 << 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, got {self.mode}")
-        if not 0.01 <= self.resolution < 1:
-            raise ValueError(f"resolution must be in [0.01, 1), got {self.resolution}")
-        if self.interval < 1:
-            raise ValueError(f"interval must be at least 1 step, got {self.interval}")
         if not 0 <= self.dense_below_bytes <= min(self.trimmed_up_to_bytes, _DENSE_AT_MOST):
             raise ValueError(f"dense_below_bytes must be from 0 to trimmed_up_to_bytes and at most {_DENSE_AT_MOST}")
         if self.mode == "trimmed" and (self.capacity, self.interval) != (1.3, 1):

@@ -10,17 +10,14 @@ from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import quantizers
 from ssfx.compressors.quantizer import Quantizer, check_block, code_bytes, num_blocks
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class SignSGDOptions:
+class SignSGDOptions(Bounded):
     """`zeros`: what a zero is, `positive` (one bit an element, as published) or `abstain` (two bits, and no vote)."""
 
     zeros: Literal["positive", "abstain"] = "positive"
-
-    def __post_init__(self) -> None:
-        if self.zeros not in ("positive", "abstain"):
-            raise ValueError(f"zeros must be positive or abstain, got {self.zeros}")
 
 
 @compressors.register(SignSGDOptions())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload
 from ssfx.compressors.batch import Batch
@@ -31,13 +31,8 @@ def at_least(a: torch.Tensor, threshold: float) -> torch.Tensor:
     return torch.nonzero((magnitude >= threshold) & (magnitude > 0)).view(-1)
 
 
-VALUE_DTYPES = ("float32", "float16", "bfloat16")
-
-
-def check_value_dtype(value_dtype: str) -> None:
-    """Raise ValueError when values cannot travel as `value_dtype`."""
-    if value_dtype not in VALUE_DTYPES:
-        raise ValueError(f"value_dtype must be one of {', '.join(VALUE_DTYPES)}, got {value_dtype}")
+ValueDtype = Literal["float32", "float16", "bfloat16"]
+"""The dtypes in which values travel."""
 
 
 def predivisor(value_dtype: str, world_size: int) -> int:

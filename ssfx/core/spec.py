@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from functools import cache, lru_cache
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.registry import Registry
@@ -56,6 +56,47 @@ def name_of(spec: str) -> str:
 @dataclass(frozen=True)
 class NoOptions:
     """Options of a component that has none."""
+
+
+class Bounded:
+    """Options whose values lie where their types say; ValueError for another. None lies everywhere.
+
+    `Annotated[int, 1]`: at least 1. `Annotated[float, "(0, 1]"]`: in that interval. `Annotated[str, WORDS]`, Literal:
+    one of these.
+    """
+
+    def __post_init__(self) -> None:
+        options: Any = type(self)
+        for name, bound in _bounds(options).items():
+            value = getattr(self, name)
+            if value is not None and (wanted := _outside(value, bound)):
+                raise ValueError(f"{name} must {wanted}, got {f'{value:g}' if isinstance(value, float) else value}")
+
+
+@cache
+def _bounds(options: type[Any]) -> dict[str, Any]:
+    """Return the bound of every field that has one in its type, or in the type that a base class gives it."""
+    found: dict[str, Any] = {}
+    for cls in options.__mro__:
+        for name, hint in get_type_hints(cls, include_extras=True).items():
+            for one in (hint, *get_args(hint)):  # a Literal may stand in a union
+                if get_origin(one) in (Annotated, Literal):
+                    found.setdefault(name, get_args(one)[1] if get_origin(one) is Annotated else get_args(one))
+    return found
+
+
+def _outside(value: Any, bound: Any) -> str:
+    """Return what a value must be, "" if it is."""
+    if isinstance(bound, str):
+        low, high = (float(end) for end in bound[1:-1].split(","))
+        inside = (low <= value if bound[0] == "[" else low < value) and (
+            value <= high if bound[-1] == "]" else value < high
+        )
+        return "" if inside else "be positive" if bound == "(0, inf)" else f"be in {bound}"
+    if isinstance(bound, int):
+        return "" if value >= bound else f"be at least {bound}" if bound else "not be negative"
+    words = [*map(str, bound)]
+    return "" if value in bound else f"be {' or '.join(words) if len(words) < 3 else 'one of ' + ', '.join(words)}"
 
 
 C = TypeVar("C")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ssfx.collectives import Load
 from ssfx.compressors import build
@@ -50,12 +50,10 @@ class EspressoOptions(ProfiledOptions):
     options: str | None = None
     rule: Literal["guarded", "paper"] = "guarded"
     option_rule: Literal["search", "threshold"] = "search"
-    max_offload_states: int = 100_000
+    max_offload_states: Annotated[int, 1] = 100_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_offload_states < 1:
-            raise ValueError(f"max_offload_states must be at least 1, got {self.max_offload_states}")
         if self.options is None:
             return
         named = self.options.split("+")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from ssfx.collectives import collectives
 from ssfx.compressors import build
@@ -168,21 +168,15 @@ class HipressOptions(ProfiledOptions):
     rule: Literal["guarded", "paper", "threshold"] = "guarded"
     topology: Topology = "PS"
     constants: Literal["fitted", "authors"] = "fitted"
-    compress_min_elems: int = 262_144
-    partition_min_elems: int = 16_777_216
-    bulk_bytes: int = 64 * MIB
-    sparse_bulk_bytes: int = MIB
-    bulk_timeout_s: float = 5e-3
+    compress_min_elems: Annotated[int, 0] = 262_144
+    partition_min_elems: Annotated[int, 0] = 16_777_216
+    bulk_bytes: Annotated[int, 1] = 64 * MIB
+    sparse_bulk_bytes: Annotated[int, 1] = MIB
+    bulk_timeout_s: Annotated[float, 0] = 5e-3
     sparse_op: Literal["ag", "a2a_ag"] = "ag"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("bulk_bytes", "sparse_bulk_bytes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("compress_min_elems", "partition_min_elems", "bulk_timeout_s"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name):g}")
         self.refuse_idle(
             (self.rule == "threshold", "topology", "rule=paper"),
             (self.rule == "threshold", "constants", "rule=paper"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.compressors.base import Compressor, Context, Payload
 from ssfx.compressors.kernels import DGC, NESTEROV, RESIDUAL, Form
 from ssfx.compressors.memories.base import Memory, State, memories
 from ssfx.compressors.memories.residual import Residual, ResidualOptions
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,10 @@ class Momentum(Residual):
 
 
 @dataclass(frozen=True)
-class SignumOptions:
+class SignumOptions(Bounded):
     """`beta` in [0, 1): the weight of the past."""
 
-    beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.beta < 1:
-            raise ValueError(f"beta must be in [0, 1), got {self.beta}")
+    beta: Annotated[float, "[0, 1)"] = 0.9
 
 
 @memories.register(SignumOptions())
@@ -88,16 +86,12 @@ class Signum(Memory):
 
 
 @dataclass(frozen=True)
-class DGCMemoryOptions:
+class DGCMemoryOptions(Bounded):
     """`momentum` in [0, 1); `nesterov` looks one step ahead; `masking` also clears the momentum of what was sent."""
 
-    momentum: float = 0.9
+    momentum: Annotated[float, "[0, 1)"] = 0.9
     nesterov: bool = False
     masking: bool = True
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
 
 
 @memories.register(DGCMemoryOptions())

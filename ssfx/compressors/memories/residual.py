@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.compressors.base import Compressor, Context, Payload
 from ssfx.compressors.kernels import COPY, RESIDUAL, Form
 from ssfx.compressors.memories.base import Memory, State, memories
 from ssfx.core.lazy import torch
-from ssfx.core.spec import NoOptions
+from ssfx.core.spec import Bounded, NoOptions
 
 
 @dataclass(frozen=True)
-class ResidualOptions:
+class ResidualOptions(Bounded):
     """`decay` (beta) weighs the old residual, `gain` (gamma) the gradient; 1 and 1 conserve gradient mass."""
 
-    decay: float = 1.0
-    gain: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.decay <= 1 or self.gain <= 0:
-            raise ValueError(f"decay must be in [0, 1] and gain positive, got {self.decay} and {self.gain}")
+    decay: Annotated[float, "[0, 1]"] = 1.0
+    gain: Annotated[float, "(0, inf)"] = 1.0
 
 
 @memories.register(ResidualOptions())
@@ -66,14 +63,10 @@ class LRScaled(Residual):
 
 
 @dataclass(frozen=True)
-class LowPassOptions:
+class LowPassOptions(Bounded):
     """`beta` in (0, 1]: how much of a step's unsent gradient enters the residual; 1 is the residual memory."""
 
-    beta: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.beta <= 1:
-            raise ValueError(f"beta must be in (0, 1], got {self.beta}")
+    beta: Annotated[float, "(0, 1]"] = 0.1
 
 
 @memories.register(LowPassOptions())
