@@ -22,7 +22,7 @@ class BlockTopKOptions(Bounded):
     """`block` elements are kept or left out together.
 
     `agreed`: ranks add up their blocks' energies first and then choose the same blocks, whose values the network adds.
-    `value_dtype`: float32, float16 or bfloat16.
+    `value_dtype` of the values on the wire.
     """
 
     block: Annotated[int, 1] = 64

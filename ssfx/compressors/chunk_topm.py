@@ -18,7 +18,7 @@ MOST = 64
 class ChunkTopMOptions(Bounded):
     """`m` elements of each chunk are kept, so that a chunk has floor(m / density) elements.
 
-    `value_dtype`: float32, float16 or bfloat16.
+    `value_dtype` of the values on the wire.
     """
 
     m: Annotated[int, f"[1, {MOST}]"] = 4

@@ -13,7 +13,7 @@ from ssfx.core.spec import Bounded
 
 @dataclass(frozen=True)
 class CLTKOptions(Bounded):
-    """`value_dtype` of the values on the wire: float32, float16 or bfloat16."""
+    """`value_dtype` of the values on the wire."""
 
     value_dtype: ValueDtype = "float32"
 

@@ -28,7 +28,7 @@ class DGCOptions(Bounded):
     fast: at least `sample_fraction` is sampled; more than `capacity` * k survivors are cut to that many by exact
     re-selection, fewer than `lower` * k make the step fall back to exact top-k.
     faithful: the loop of the authors' code with `upper`, `lower`, `max_adaptation` and `resample`; sends at most k.
-    Options of the other mode are refused. `value_dtype` of the values on the wire: float32, float16 or bfloat16.
+    Options of the other mode are refused. `value_dtype` of the values on the wire.
     """
 
     mode: Literal["fast", "faithful"] = "fast"

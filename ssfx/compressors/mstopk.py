@@ -18,7 +18,7 @@ from ssfx.core.spec import Bounded
 
 @dataclass(frozen=True)
 class MSTopKOptions(Bounded):
-    """`probes`: how many thresholds are tried. `value_dtype`: float32, float16 or bfloat16."""
+    """`probes`: how many thresholds are tried. `value_dtype` of the values on the wire."""
 
     probes: Annotated[int, "[1, 100]"] = 30
     in_arrays = True

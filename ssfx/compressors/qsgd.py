@@ -15,7 +15,7 @@ from ssfx.core.spec import Bounded
 
 @dataclass(frozen=True)
 class QSGDOptions(Bounded):
-    """`bits` per element (2, 4 or 8): 2^(bits - 1) - 1 levels. `bucket` elements, a multiple of 8, share a norm.
+    """`bits` per element: 2^(bits - 1) - 1 levels. `bucket` elements, a multiple of 8, share a norm.
 
     `bucket` 0 is one norm for the whole segment. `norm`: l2, the Euclidean norm, or max, the largest magnitude.
     `shared`: the largest norm of all ranks is everybody's, so that an all-reduce can add the levels, a byte each.

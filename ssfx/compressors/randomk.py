@@ -17,7 +17,7 @@ from ssfx.wire.random_keys import key, splitmix64
 class RandomKOptions(Bounded):
     """`shared`: all ranks keep the same positions, so only values travel and the network adds them.
 
-    `unbiased` multiplies values by n / k, for use without error feedback. `value_dtype`: float32, float16 or bfloat16.
+    `unbiased` multiplies values by n / k, for use without error feedback. `value_dtype` of the values on the wire.
     """
 
     shared: bool = True

@@ -24,7 +24,7 @@ from ssfx.core.spec import Bounded
 
 @dataclass(frozen=True)
 class ThresholdOptions(Bounded):
-    """`capacity`: at most `capacity` * k elements are sent. `value_dtype`: float32, float16 or bfloat16."""
+    """`capacity`: at most `capacity` * k elements are sent. `value_dtype` of the values on the wire."""
 
     capacity: Annotated[float, 1] = 1.3
     value_dtype: ValueDtype = "float32"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
@@ -38,7 +38,7 @@ class CallsOptions(SparseOptions):
     all_reduce adds, know no such choice.
     """
 
-    calls_per_lane: Literal[1, 2] | None = None
+    calls_per_lane: Annotated[int | None, (1, 2)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
