@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssfx.cli.completion import complete
+from ssfx.cli.overrides import complete
 from ssfx.config.groups import choices
 
 
