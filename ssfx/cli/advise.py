@@ -1,7 +1,5 @@
 """`ssfx advise`: which scheme to use for a model on a cluster, how sure that is, and when compression cannot win."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict

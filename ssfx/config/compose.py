@@ -6,8 +6,6 @@ OmegaConf resolves interpolations last, so that they see the values of the point
 result equal to what Hydra alone makes of all files and all keys.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

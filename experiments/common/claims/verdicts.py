@@ -3,8 +3,6 @@
 Verdicts and claims are counted here, too, in the same words for README, documentation, status and report.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

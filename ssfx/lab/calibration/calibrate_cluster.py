@@ -1,7 +1,5 @@
 """Calibration: ranks are started on a cluster that is here, measure, and what they found becomes a TimingModel."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

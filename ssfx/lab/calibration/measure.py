@@ -4,8 +4,6 @@ It finds its place in RANK and WORLD_SIZE, meets the other ranks in the request'
 is read by `calibrate_cluster`. All ranks do the same at the same time, because they share the machine in training.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -12,8 +12,6 @@ other memory makes the data cold, but not the code. Data is cold, too, when it w
 memory of error feedback: a step moves more than the largest cache holds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ start (error feedback sends a coordinate when its residual has grown) from progr
 counted to the quality that dense training of the same seed had reached.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

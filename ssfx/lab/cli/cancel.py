@@ -1,7 +1,5 @@
 """`ssfx cancel`: end what Slurm has of an experiment."""
 
-from __future__ import annotations
-
 import click
 
 from ssfx.core.errors import ConfigError, unknown

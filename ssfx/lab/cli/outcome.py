@@ -1,7 +1,5 @@
 """What rows say, as tables: schemes side by side with dense DDP, how sure the difference is, and where it is from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any

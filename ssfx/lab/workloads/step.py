@@ -4,8 +4,6 @@ Muon steps hidden matrices along their orthogonalised momentum, all other weight
 throughout, or in float32 whose products keep ten bits of the mantissa (TF32).
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterable
