@@ -73,6 +73,6 @@ class BlockAllReduce(Collective):
         return Phase("all_reduce", blocks), Phase("all_reduce", self.options.filled * load.nbytes)
 
     def sent(self, numel: int, item_bytes: int, summed: int, world_size: int, rank: int) -> Traffic:
-        """Return what `rank` sends for a message of `numel` elements of which `summed` lie in the union."""
+        """Return what `rank` sends for a message of `numel` elements; `summed` of them lie in the union."""
         bitmap = traffic("all_reduce", -(-numel // self.options.block), world_size, rank)
         return bitmap + traffic("all_reduce", item_bytes * summed, world_size, rank, item_bytes)

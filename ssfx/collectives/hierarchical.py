@@ -90,7 +90,7 @@ def _others(total: int, parts: int) -> list[tuple[int, int]]:
 
 
 def sum_of_part(comm: Comm, ranks: Sequence[int], vector: torch.Tensor) -> torch.Tensor:
-    """Return the sum over `ranks`, of which this is one, of the part of `vector` that is this rank's."""
+    """Return the sum over `ranks`, this one included, of the part of `vector` that is this rank's."""
     parts, own = vector.split(split_sizes(vector.numel(), len(ranks))), ranks.index(comm.rank)
     others = [position for position in range(len(ranks)) if position != own]
     received = {ranks[position]: torch.empty_like(parts[own]) for position in others}
@@ -102,7 +102,7 @@ def sum_of_part(comm: Comm, ranks: Sequence[int], vector: torch.Tensor) -> torch
 
 
 def gather_parts(comm: Comm, ranks: Sequence[int], own: torch.Tensor, vector: torch.Tensor) -> None:
-    """Fill `vector` with the parts of `ranks`, of which `own` is this rank's."""
+    """Fill `vector` with the parts of `ranks`; `own` is this rank's."""
     parts = dict(zip(ranks, vector.split(split_sizes(vector.numel(), len(ranks))), strict=True))
     parts.pop(comm.rank).copy_(own)
     comm.swap(dict.fromkeys(parts, own), parts).wait()

@@ -303,7 +303,7 @@ def _exchange_counts(counts: Sequence[int], bad: bool, comm: Comm) -> list[int]:
 
 
 def _exchange(messages: Sequence[torch.Tensor], counts: Sequence[int], comm: Comm) -> list[torch.Tensor]:
-    """Send messages[r] to rank r; return the packed pairs of all ranks, of which rank r's has counts[r]."""
+    """Send messages[r] to rank r; return the packed pairs of all ranks, counts[r] from rank r."""
     arriving = [torch.empty(2 * count, dtype=torch.int32, device=comm.device) for count in counts]
     peers = [r for r in range(comm.world_size) if r != comm.rank]
     comm.swap({r: messages[r] for r in peers}, {r: arriving[r] for r in peers}).wait()

@@ -46,7 +46,7 @@ def gather_counts(comm: Comm, count: int, bad: bool) -> list[int] | None:
 
 
 def gather_padded(comm: Comm, part: torch.Tensor, counts: list[int]) -> list[torch.Tensor]:
-    """Return the parts of all ranks, of which rank r's has counts[r] entries; one all-gather of the longest size."""
+    """Return the parts of all ranks, rank r's with counts[r] entries; one all-gather of the longest size."""
     longest = max(counts)
     padded = torch.zeros(longest, dtype=part.dtype, device=part.device)
     padded[: part.numel()] = part

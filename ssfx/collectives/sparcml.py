@@ -240,7 +240,7 @@ class Folding(SparCml):
 
     @abstractmethod
     def _among(self, own: Stream, post: Post, virtual: int, ranks: list[int]) -> Stream:
-        """Return the sum over `ranks`, a power of two of them, of which this is number `virtual`."""
+        """Return the sum over `ranks`, a power of two of them; this one is number `virtual`."""
 
 
 @collectives.register()

@@ -161,7 +161,7 @@ class Exchanging(Uneven):
         return self._optimizer_hooks.known
 
     def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:
-        """Give all ranks the parameters and buffers of `rank`, and `others`, of which all have as many."""
+        """Give all ranks the parameters and buffers of `rank`, and `others`; all have as many."""
         broadcast_model(self._model, self.comm, rank, others)
 
     def _planner_with(self, costs: Costs | None, profile: Profile | None = None) -> Planner:

@@ -90,7 +90,7 @@ class Scheme:
     "selecting" (those whose density decides how much is sent) or the names of some. `offload`: its plans may place
     compression on the host. `profiled` schemes need ready times and costs that only a running
     model has: the runtime first trains a few iterations with a dense plan, then asks for the real one. `worth_trying`:
-    where there is one, it returns that plan and others, of which the runtime keeps what turns out to be fastest.
+    where there is one, it returns that plan and others; the runtime keeps the fastest.
     """
 
     name: str

@@ -96,7 +96,7 @@ def span(low: float, high: float, unit: str = "") -> str:
 def headline(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
     """Return the one verdict that counts for each claim: real runs before computed before simulated before published.
 
-    Of simulated ones the nominal calibration counts, whatever others give: choosing by outcome would be choosing the
+    Of simulated ones the nominal calibration counts, not what others give: choosing by outcome would be choosing the
     result. A source that could not compare does not stand before one that could.
     """
     rank = {"measured": 0, "emulated": 1, "computed": 2, "simulated": 3, "published": 4, "restated": 5, "none": 6}

@@ -50,7 +50,7 @@ ORIGINS = ("computed", "measured", "emulated", "simulated", "published", "restat
 
 
 def report_page(rows: Sequence[Row], pictures: Path) -> str:
-    """Return the whole page; `pictures` is a folder with the figures as PNG, of which some may be missing."""
+    """Return the whole page; `pictures` is a folder with the figures as PNG; some may be missing."""
     figures = sorted(discover().values(), key=lambda figure: place(figure.name))
     found = verdicts(figures, rows)
     counted = headline(found)

@@ -20,7 +20,7 @@ from ssfx.lab.results.store import RunLock, Store
 
 TRAIN = "ssfx.lab.workloads.train:train"
 MOST_CASES = 100
-"""Cases of one launch; each holds a file open in all its processes, of which the system allows a thousand or so."""
+"""Cases of one launch; each holds a file open in all its processes, and the system allows a thousand or so."""
 
 
 @dataclass(frozen=True)
