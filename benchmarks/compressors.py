@@ -35,9 +35,9 @@ from ssfx.compressors.kernels import Bound, Rule, kernels, plain_torch
 from ssfx.compressors.memories import memories
 from ssfx.compressors.sparse import Selector
 from ssfx.core.case import Case
-from ssfx.core.component_spec import NoOptions
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
+from ssfx.core.spec import NoOptions
 from ssfx.lab.results.manifest import busy_s, code, describe, hardware, now, versions
 from ssfx.lab.results.store import export
 from ssfx.perf_model.shipped_profiles import load_shipped

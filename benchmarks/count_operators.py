@@ -28,7 +28,6 @@ from ssfx.compressors.count_cost import DENSITY, SIDE, SORT_BYTES, VIEWS
 from ssfx.compressors.kernels.cpu import backend as cpu
 from ssfx.compressors.kernels.cpu import quantize
 from ssfx.compressors.kernels.reference import blocks as plain_blocks
-from ssfx.compressors.kernels.reference import chunks
 from ssfx.compressors.kernels.reference import pack as pack_reference
 from ssfx.compressors.memories import memories
 from ssfx.core.files import write_json
@@ -126,8 +125,8 @@ def stand_in(counter: Counter, path: str) -> ModuleType:
     ):  # fmt: skip
         counted(name, launches, passes)
 
-    for name, plain in (("block_norms", plain_blocks), ("take_blocks", plain_blocks), ("largest_of_chunks", chunks)):
-        setattr(module, name, getattr(plain, name) if gpu else one_call(counter, getattr(cpu, name)))
+    for name in ("block_norms", "take_blocks", "largest_of_chunks"):
+        setattr(module, name, getattr(plain_blocks, name) if gpu else one_call(counter, getattr(cpu, name)))
     return module
 
 

@@ -38,7 +38,7 @@ from ssfx.core.files import read_json, write_json
 from ssfx.core.spec import Spec
 from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.lab.engines.launch import settings
-from ssfx.lab.engines.line_rate import measure
+from ssfx.lab.engines.netns import measure
 from ssfx.lab.results.manifest import code, describe, hardware, now, versions
 from ssfx.schemes import schemes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ssfx.core.public_api import open_door
+from ssfx.core.plugins import open_door
 
 if TYPE_CHECKING:
     from ssfx.advice import Advice as Advice

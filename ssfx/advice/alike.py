@@ -1,7 +1,5 @@
 """An own model beside one of ssfx with the same tensors: in what their steps alone differ."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The break-even bandwidth: the largest rate of the bottleneck link at which a scheme still beats tuned dense."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Cases that are simulated: the step of one, and what real gradients would change about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ssfx.advice.sharded_steps import Asked, Others, ShardedStep, plan_sharded, simulate_sharded

@@ -1,7 +1,5 @@
 """Where predicted steps were held against steps that somebody took: kinds of network and numbers of ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssfx.perf_model.cluster import Cluster

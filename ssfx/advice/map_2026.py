@@ -3,8 +3,6 @@
 `ssfx/data/edition2026.json` holds the map; `python -m experiments.common.evaluation.set_ups` writes it from rows.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from math import log
 from typing import Any

@@ -1,7 +1,5 @@
 """An Advice in plain sentences: what wins and why, what could be won at most, and what the times do not say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ssfx.advice.ranking import Advice, Entry

@@ -1,7 +1,5 @@
 """Schemes in the order of their steps on one setting, and what may be said of each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

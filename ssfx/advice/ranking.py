@@ -1,7 +1,5 @@
 """advise(): all schemes on one setting, ranked as far as the error of the simulator allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from ssfx.advice.break_even import BreakEven, BreakEvens

@@ -1,7 +1,5 @@
 """What a plan sends, in the words that scores and quality records share: dense, 16 bits, low rank, ..."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf

@@ -21,8 +21,16 @@ from ssfx.simulator.pricing.plan_messages import Message, PlanMessages
 from ssfx.simulator.pricing.prices import Prices
 from ssfx.simulator.pricing.schedule import schedule
 from ssfx.simulator.pricing.selection_stats import SelectionStats, Volumes
-from ssfx.simulator.pricing.shard_messages import gathered_bytes, handed_over, is_native, shard_traffic
-from ssfx.simulator.pricing.sharded_step import Machine, Part, ShardedLowering, UnitCosts
+from ssfx.simulator.pricing.sharded_step import (
+    Machine,
+    Part,
+    ShardedLowering,
+    UnitCosts,
+    gathered_bytes,
+    handed_over,
+    is_native,
+    shard_traffic,
+)
 from ssfx.simulator.result import Simulated
 
 TORCH = "ddp"

@@ -1,7 +1,5 @@
 """How far a simulated time can be trusted, as validation found it for what sends alike, on systems of the same kind."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line: `main` turns every user error into one line on standard error and an exit code."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

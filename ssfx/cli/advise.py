@@ -1,7 +1,5 @@
 """`ssfx advise`: which scheme to use for a model on a cluster, how sure that is, and when compression cannot win."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,10 +14,15 @@ from ssfx.advice import advise as ranked
 from ssfx.advice.answer import answer_of
 from ssfx.advice.break_even import BreakEven
 from ssfx.advice.checked import where_checked
-from ssfx.advice.quality_ranking import quality_ranking, recorded_of
 from ssfx.advice.screen import NEVER_SHARDED, first_screen
-from ssfx.advice.time_to_quality import Estimate, TimeToQuality
-from ssfx.advice.training_time import TrainingTime, training_times
+from ssfx.advice.time_to_quality import (
+    Estimate,
+    TimeToQuality,
+    TrainingTime,
+    quality_ranking,
+    recorded_of,
+    training_times,
+)
 from ssfx.advice.trust import Trust
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page

@@ -1,7 +1,5 @@
 """Tab completion of verbs, keys and values; imports neither Hydra nor torch."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

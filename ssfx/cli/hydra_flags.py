@@ -1,7 +1,5 @@
 """Flags of Hydra's own applications and of sbatch that ssfx has not, and what to type instead."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What may be typed next: keys, values and options that fit what stands before."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, choices, options

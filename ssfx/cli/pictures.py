@@ -1,7 +1,5 @@
 """Pictures without a library: stacked bars in a terminal, bars and lines as SVG in an HTML page for any browser."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import pairwise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -9,7 +10,6 @@ import click
 from ssfx.advice.cases import over_shards
 from ssfx.advice.sharded_steps import Asked, plan_sharded, simulate_sharded
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.plan_table import COLUMNS, RIGHT, bytes_text, lanes_of
 from ssfx.cli.terminal import print_table
 from ssfx.config.plans import plan_of, profile_of, resolve_plan
 from ssfx.core.errors import ConfigError
@@ -20,17 +20,18 @@ from ssfx.perf_model.recorded_times import measured_on
 from ssfx.schemes.search.auto_why import why_lines
 from ssfx.simulator.pricing.degenerate import degenerated
 from ssfx.simulator.pricing.device_memory import device_memory, sharded_memory
-from ssfx.simulator.pricing.message_sizes import plan_bytes, plan_traffic
-from ssfx.simulator.pricing.shard_messages import gathered_bytes
+from ssfx.simulator.pricing.message_sizes import lane_bytes, plan_bytes, plan_traffic
+from ssfx.simulator.pricing.sharded_step import gathered_bytes
 from ssfx.simulator.pricing.timeline import evaluate
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned
     from ssfx.perf_model.mesh import Mesh
     from ssfx.planning.costs import Costs
-    from ssfx.planning.plan import Plan
+    from ssfx.planning.plan import Lane, Plan
     from ssfx.planning.profile import Profile
     from ssfx.planning.sharding import ShardedPlan
+
 
 _ROWS = 8
 """Lanes that are printed of a plan; a group has one, and blocks are alike."""
@@ -196,3 +197,46 @@ def _show_time(planned: Planned, found: ShardedPlan, profile: Profile, mesh: Mes
         )
     for line in step.outside:
         click.secho(f"extrapolated: {line}", fg="yellow")
+
+
+COLUMNS = (
+    "bucket",
+    "lane",
+    "collective",
+    "segments",
+    "tensors",
+    "elements",
+    "compressor",
+    "density",
+    "place",
+    "payload",
+)
+RIGHT = {"bucket", "lane", "segments", "tensors", "elements", "density", "payload"}
+
+
+def lanes_of(made: Plan) -> Iterator[Sequence[str]]:
+    """Yield the row of COLUMNS of every lane."""
+    for (bucket, position), lane in made.lanes():
+        yield (
+            str(bucket), str(position), lane.collective, str(len(lane.segments)), str(len(lane.tensors)),
+            f"{made.numel(lane):,}", _joined(segment.compressor or "dense" for segment in lane.segments),
+            _densities(lane), _joined(segment.placement for segment in lane.segments),
+            bytes_text(lane_bytes(made, lane)),
+        )  # fmt: skip
+
+
+def _joined(words: Iterable[str]) -> str:
+    return "+".join(dict.fromkeys(words))
+
+
+def _densities(lane: Lane) -> str:
+    found = sorted({segment.density for segment in lane.segments})
+    return f"{found[0]:.3g}" if len(found) == 1 else f"{found[0]:.3g}..{found[-1]:.3g}"
+
+
+def bytes_text(count: int) -> str:
+    """Return a number of bytes in the largest unit that it fills."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count} B"

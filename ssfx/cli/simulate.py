@@ -1,7 +1,5 @@
 """`ssfx simulate`: one step of a scheme on a cluster that need not be here, and where its time goes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Text for a terminal: tables and sentences fit its width; a pipe or a file gets whole lines without colour."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap

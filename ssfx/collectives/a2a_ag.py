@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.collectives.base import Load, Phase, collectives
-from ssfx.collectives.pairs import BAD, COUNT_BYTES, pack, poisoned, unpack
+from ssfx.collectives.pairs import BAD, COUNT_BYTES, pack, poisoned, record_bytes, take_largest, unpack
 from ssfx.collectives.primitives import Traffic, split_sizes, split_starts, to_peers, traffic
-from ssfx.collectives.records import record_bytes, take_largest
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
 
 
 @dataclass(frozen=True)
-class A2aAgOptions:
+class A2aAgOptions(Bounded):
     """`aggregators`: how many ranks add up, those of the lowest numbers; 0, or more than there are, means all."""
 
-    aggregators: int = 0
-
-    def __post_init__(self) -> None:
-        if self.aggregators < 0:
-            raise ValueError(f"aggregators must not be negative, got {self.aggregators}")
+    aggregators: Annotated[int, 0] = 0
 
 
 @collectives.register(A2aAgOptions())

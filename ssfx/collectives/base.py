@@ -8,7 +8,7 @@ from math import log
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.collectives.primitives import Traffic, traffic
-from ssfx.core.component_spec import Catalog
+from ssfx.core.spec import Catalog
 
 if TYPE_CHECKING:
     import torch

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
 from ssfx.collectives.primitives import Traffic, traffic
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending
 
 
 @dataclass(frozen=True)
-class BlockAllReduceOptions:
+class BlockAllReduceOptions(Bounded):
     """A message is cut into blocks of `block` elements.
 
     `filled`: the share of blocks that are expected not to be zero on some rank; it decides predicted times, nothing
     else.
     """
 
-    block: int = 256
-    filled: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.block < 1:
-            raise ValueError(f"block must be at least 1, got {self.block}")
-        if not 0 < self.filled <= 1:
-            raise ValueError(f"filled must be in (0, 1], got {self.filled:g}")
+    block: Annotated[int, 1] = 256
+    filled: Annotated[float, "(0, 1]"] = 1.0
 
 
 @collectives.register(BlockAllReduceOptions())
@@ -78,6 +73,6 @@ class BlockAllReduce(Collective):
         return Phase("all_reduce", blocks), Phase("all_reduce", self.options.filled * load.nbytes)
 
     def sent(self, numel: int, item_bytes: int, summed: int, world_size: int, rank: int) -> Traffic:
-        """Return what `rank` sends for a message of `numel` elements of which `summed` lie in the union."""
+        """Return what `rank` sends for a message of `numel` elements; `summed` of them lie in the union."""
         bitmap = traffic("all_reduce", -(-numel // self.options.block), world_size, rank)
         return bitmap + traffic("all_reduce", item_bytes * summed, world_size, rank, item_bytes)

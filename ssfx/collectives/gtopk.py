@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.magnitudes import among
 from ssfx.collectives.pairs import BAD, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic, rounds, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
-from ssfx.compressors.magnitude import top_k
+from ssfx.compressors.sparse import top_k
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
@@ -20,17 +21,13 @@ Entries = tuple["torch.Tensor", "torch.Tensor"]
 
 
 @dataclass(frozen=True)
-class GTopKOptions:
+class GTopKOptions(Bounded):
     """`residual` "conserving": a rank that drops a sum keeps it if the index returns through another branch.
 
     "released": as the published code, such sums are lost.
     """
 
-    residual: str = "conserving"
-
-    def __post_init__(self) -> None:
-        if self.residual not in ("conserving", "released"):
-            raise ValueError(f"residual must be conserving or released, got {self.residual}")
+    residual: Literal["conserving", "released"] = "conserving"
 
 
 @collectives.register(GTopKOptions())

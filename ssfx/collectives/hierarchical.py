@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
 from ssfx.collectives.comm import Pending
 from ssfx.collectives.primitives import split_sizes
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm, Pending
@@ -19,14 +20,10 @@ USUAL_NODE = 8
 
 
 @dataclass(frozen=True)
-class HierarchicalExchangeOptions:
+class HierarchicalExchangeOptions(Bounded):
     """`ranks_per_node`: neighbours by rank share a node; 0 takes the largest number up to 8 that divides the ranks."""
 
-    ranks_per_node: int = 0
-
-    def __post_init__(self) -> None:
-        if self.ranks_per_node < 0:
-            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
+    ranks_per_node: Annotated[int, 0] = 0
 
 
 def node_size(ranks_per_node: int, world_size: int) -> int:
@@ -93,7 +90,7 @@ def _others(total: int, parts: int) -> list[tuple[int, int]]:
 
 
 def sum_of_part(comm: Comm, ranks: Sequence[int], vector: torch.Tensor) -> torch.Tensor:
-    """Return the sum over `ranks`, of which this is one, of the part of `vector` that is this rank's."""
+    """Return the sum over `ranks`, this one included, of the part of `vector` that is this rank's."""
     parts, own = vector.split(split_sizes(vector.numel(), len(ranks))), ranks.index(comm.rank)
     others = [position for position in range(len(ranks)) if position != own]
     received = {ranks[position]: torch.empty_like(parts[own]) for position in others}
@@ -105,7 +102,7 @@ def sum_of_part(comm: Comm, ranks: Sequence[int], vector: torch.Tensor) -> torch
 
 
 def gather_parts(comm: Comm, ranks: Sequence[int], own: torch.Tensor, vector: torch.Tensor) -> None:
-    """Fill `vector` with the parts of `ranks`, of which `own` is this rank's."""
+    """Fill `vector` with the parts of `ranks`; `own` is this rank's."""
     parts = dict(zip(ranks, vector.split(split_sizes(vector.numel(), len(ranks))), strict=True))
     parts.pop(comm.rank).copy_(own)
     comm.swap(dict.fromkeys(parts, own), parts).wait()

@@ -8,7 +8,7 @@ from ssfx.compressors import Context, Layout
 from ssfx.compressors.base import Payload
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import Bound, Rule, kernels
-from ssfx.compressors.magnitude import top_k
+from ssfx.compressors.sparse import top_k
 from ssfx.compressors.threshold import above, reaching
 from ssfx.core.lazy import torch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ssfx.collectives.base import Load, Phase, collectives
 from ssfx.collectives.magnitudes import passing
@@ -13,6 +13,7 @@ from ssfx.collectives.primitives import Traffic, split_starts, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
 from ssfx.compressors.hard_threshold import threshold_for
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
@@ -25,22 +26,16 @@ WITHIN = 0.95
 
 
 @dataclass(frozen=True)
-class MicroExchangeOptions:
+class MicroExchangeOptions(Bounded):
     """`delta0`: the first threshold, for gradients as they are without a loss scale; 0: settled in the first step.
 
     `force_one`: a rank that finds nothing in its part sends one element that rotates with the step, as the authors do.
     `cap` share: a rank sends at most its share k / P, the largest; none: all that reaches the threshold, as printed.
     """
 
-    delta0: float = 0.0
+    delta0: Annotated[float, 0] = 0.0
     force_one: bool = True
     cap: Literal["share", "none"] = "share"
-
-    def __post_init__(self) -> None:
-        if self.delta0 < 0:
-            raise ValueError(f"delta0 must not be negative, got {self.delta0:g}")
-        if self.cap not in ("share", "none"):
-            raise ValueError(f"cap must be share or none, got {self.cap!r}")
 
 
 @collectives.register(MicroExchangeOptions())

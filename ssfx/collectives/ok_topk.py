@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.magnitudes import CAP, among, kth_magnitude, passing
 from ssfx.collectives.pairs import BAD, COUNT_BYTES, PAIR_BYTES, gather_counts, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic, split_sizes, split_starts, to_peers, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
-from ssfx.compressors.magnitude import top_k
+from ssfx.compressors.sparse import top_k
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
@@ -124,7 +125,7 @@ Entries = tuple["torch.Tensor", "torch.Tensor"]
 
 
 @dataclass(frozen=True)
-class OkTopkOptions:
+class OkTopkOptions(Bounded):
     """Both thresholds are evaluated every `tau_prime` steps, the boundaries of regions every `tau` steps.
 
     mode: "canonical" keeps thresholds in between; "authors_vgg", "authors_lstm" and "authors_bert" let them drift and
@@ -132,18 +133,10 @@ class OkTopkOptions:
     "auto" when one rank has more than four times the mean.
     """
 
-    tau_prime: int = 32
-    tau: int = 64
-    mode: str = "canonical"
-    balance: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.tau_prime < 1 or self.tau < 1:
-            raise ValueError(f"tau_prime and tau must be at least 1, got {self.tau_prime} and {self.tau}")
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}; got {self.mode}")
-        if self.balance not in ("never", "auto", "always"):
-            raise ValueError(f"balance must be never, auto or always, got {self.balance}")
+    tau_prime: Annotated[int, 1] = 32
+    tau: Annotated[int, 1] = 64
+    mode: Annotated[str, MODES] = "canonical"
+    balance: Literal["never", "auto", "always"] = "auto"
 
 
 @collectives.register(OkTopkOptions())
@@ -310,7 +303,7 @@ def _exchange_counts(counts: Sequence[int], bad: bool, comm: Comm) -> list[int]:
 
 
 def _exchange(messages: Sequence[torch.Tensor], counts: Sequence[int], comm: Comm) -> list[torch.Tensor]:
-    """Send messages[r] to rank r; return the packed pairs of all ranks, of which rank r's has counts[r]."""
+    """Send messages[r] to rank r; return the packed pairs of all ranks, counts[r] from rank r."""
     arriving = [torch.empty(2 * count, dtype=torch.int32, device=comm.device) for count in counts]
     peers = [r for r in range(comm.world_size) if r != comm.rank]
     comm.swap({r: messages[r] for r in peers}, {r: arriving[r] for r in peers}).wait()

@@ -1,13 +1,15 @@
 """What one rank sends in each primitive: the convention by which all traffic is counted, planned and simulated.
 
 Libraries choose their own algorithms; these are the usual ones: rings for all_reduce, all_gather and reduce_scatter,
-one message to every peer for all_to_all, a binomial tree for broadcast. Source: D-27.
+one message to every peer for all_to_all, a binomial tree for broadcast. Source: D-27. Collectives that write an
+all-gather themselves use Bruck's: ceil(log2) messages of a growing number of parts, for any number of members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +81,31 @@ def to_peers(nbytes: Sequence[int], rank: int) -> Traffic:
     """Return the traffic of one message to every other rank, `nbytes[r]` to rank r; empty ones are not sent."""
     sizes = [size for r, size in enumerate(nbytes) if r != rank and size]
     return Traffic(len(sizes), sum(sizes))
+
+
+T = TypeVar("T")
+
+Swap = Callable[[int, "list[T]", int, int], "list[T]"]
+"""swap(to, parts, source, count): send `parts` to one member in one message; return `count` parts of another."""
+
+
+def bruck_rounds(members: int) -> list[tuple[int, int]]:
+    """Return (distance, parts) of each round: how far and how many; parts add up to members - 1."""
+    rounds, have = [], 1
+    while have < members:
+        rounds.append((have, min(have, members - have)))
+        have += rounds[-1][1]
+    return rounds
+
+
+def bruck_gather(own: T, position: int, members: int, swap: Swap[T]) -> list[T]:
+    """Return the parts of all members in order of position.
+
+    Member w holds parts w, w + 1, ... (modulo `members`): in a round of distance D it sends the first ones that it
+    holds to w - D, and appends those of w + D. Source: D-33.
+    """
+    held = [own]
+    for distance, count in bruck_rounds(members):
+        to, source = (position - distance) % members, (position + distance) % members
+        held += swap(to, held[:count], source, count)
+    return [held[(j - position) % members] for j in range(members)]

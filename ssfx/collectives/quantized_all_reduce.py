@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.collectives.base import Load, Phase, collectives
 from ssfx.collectives.hierarchical import node_size, sum_of_part
@@ -14,6 +14,7 @@ from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.compressors.base import Compressor, Context, Layout, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.wire.payload import VALUE_BYTES
 
 if TYPE_CHECKING:
@@ -21,14 +22,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class QuantizedAllReduceOptions:
+class QuantizedAllReduceOptions(Bounded):
     """`ranks_per_node`: so many neighbours by rank share a node, and sum in float32 there first; 1: none do."""
 
-    ranks_per_node: int = 1
-
-    def __post_init__(self) -> None:
-        if self.ranks_per_node < 1:
-            raise ValueError(f"ranks_per_node must be at least 1, got {self.ranks_per_node}")
+    ranks_per_node: Annotated[int, 1] = 1
 
 
 @collectives.register(QuantizedAllReduceOptions())

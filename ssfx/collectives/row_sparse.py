@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 from ssfx.collectives.base import Collective, Load, Phase, collectives
 from ssfx.collectives.comm import Comm, Pending
@@ -14,26 +15,21 @@ from ssfx.collectives.pairs import COUNT_BYTES, gather_counts, gather_padded
 from ssfx.collectives.primitives import Traffic, split_starts, to_peers, traffic
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 _ID_BYTES = 4
 
 
 @dataclass(frozen=True)
-class RowSparseOptions:
+class RowSparseOptions(Bounded):
     """A message is a table of rows of `width` elements.
 
     `touched`: the share of rows that one rank is expected to have something in; it decides predicted times, nothing
     else.
     """
 
-    width: int = 1
-    touched: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ValueError(f"width must be at least 1, got {self.width}")
-        if not 0 < self.touched <= 1:
-            raise ValueError(f"touched must be in (0, 1], got {self.touched:g}")
+    width: Annotated[int, 1] = 1
+    touched: Annotated[float, "(0, 1]"] = 0.1
 
 
 @collectives.register(RowSparseOptions())

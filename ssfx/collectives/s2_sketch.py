@@ -1,20 +1,28 @@
-"""S2 Reducer: sparse blocks made addable, as a count sketch of their elements and a bitmap of their numbers."""
+"""S2 Reducer: sparse blocks made addable, as a count sketch of their elements and a bitmap of their numbers.
+
+A sketch is float32 [rows, cols]. Row q adds every element, with a random sign, to one of its buckets; what a bucket
+holds, times the sign, estimates each of its elements. Two hash families over element numbers choose bucket and sign.
+Sketches of one family add up.
+
+Source: Charikar et al. 2002; D-34.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.collectives.base import Load, Phase, collectives
 from ssfx.collectives.pairs import poisoned
 from ssfx.collectives.primitives import traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
-from ssfx.collectives.sketch_hash import HashRow, draw, estimate, insert
 from ssfx.compressors.kernels import kernels
-from ssfx.compressors.magnitude import top_k
+from ssfx.compressors.sparse import top_k
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
+from ssfx.wire.random_keys import key, splitmix64
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,22 +30,77 @@ if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
 
 
+PRIME = 2**31 - 1
+"""Products of two numbers below it fit in int64; element numbers are smaller too."""
+
+
+@dataclass(frozen=True, slots=True)
+class HashRow:
+    """One row's functions: bucket ((a i + b) mod PRIME) mod cols, sign from the cubic polynomial `q`, highest first.
+
+    Buckets are pairwise independent, signs 4-wise.
+    """
+
+    a: int
+    b: int
+    q: tuple[int, int, int, int]
+
+    def buckets(self, at: torch.Tensor, cols: int) -> torch.Tensor:
+        """Return the bucket (int64) of each element number in `at` (int64)."""
+        return (at * self.a + self.b) % PRIME % cols
+
+    def signs(self, at: torch.Tensor) -> torch.Tensor:
+        """Return 1 or -1 (float32) for each element number in `at` (int64)."""
+        value = torch.full_like(at, self.q[0])
+        for coefficient in self.q[1:]:
+            value = (value * at + coefficient) % PRIME
+        return (1 - 2 * (value % 2)).to(torch.float32)
+
+
+def draw(rows: int, seed: int, buffer: int, step: int) -> tuple[HashRow, ...]:
+    """Return the hash functions of one exchange: the same on every rank, others for every buffer and step."""
+    base = key(seed, buffer, step)
+
+    def number(row: int, place: int, low: int) -> int:
+        return low + splitmix64(base ^ (8 * row + place)) % (PRIME - low)
+
+    return tuple(
+        HashRow(number(r, 0, 1), number(r, 1, 0), (number(r, 2, 0), number(r, 3, 0), number(r, 4, 0), number(r, 5, 0)))
+        for r in range(rows)
+    )
+
+
+def insert(sketch: torch.Tensor, hashes: Sequence[HashRow], at: torch.Tensor, values: torch.Tensor) -> None:
+    """Add elements number `at` (int64) with their values (float32) to `sketch`."""
+    for row, functions in zip(sketch, hashes, strict=True):
+        row.index_add_(0, functions.buckets(at, len(row)), functions.signs(at) * values)
+
+
+def estimate(sketch: torch.Tensor, hashes: Sequence[HashRow], at: torch.Tensor) -> torch.Tensor:
+    """Return the median over rows of what each says about elements `at`; the mean of the middle two if rows are even.
+
+    The lower of two middle values, which `torch.median` takes, would be biased.
+    """
+    said = torch.stack([
+        functions.signs(at) * row[functions.buckets(at, len(row))]
+        for row, functions in zip(sketch, hashes, strict=True)
+    ])  # fmt: skip
+    if len(said) == 1:
+        return said[0]
+    said, middle = said.sort(0).values, len(said) // 2
+    return said[middle] if len(said) % 2 else (said[middle - 1] + said[middle]) / 2
+
+
 @dataclass(frozen=True)
-class S2Options:
+class S2Options(Bounded):
     """`block` elements are sent together; the sketch has `ratio` times as many buckets as one rank sends elements.
 
     The buckets are spread over `rows` independent hash functions, of whose estimates the median counts.
     """
 
-    block: int = 64
-    rows: int = 1
-    ratio: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.block < 1 or self.rows < 1:
-            raise ValueError(f"block and rows must be at least 1, got {self.block} and {self.rows}")
-        if self.ratio <= 0:
-            raise ValueError(f"ratio must be positive, got {self.ratio:g}")
+    block: Annotated[int, 1] = 64
+    rows: Annotated[int, 1] = 1
+    ratio: Annotated[float, "(0, inf)"] = 0.5
 
 
 @collectives.register(S2Options())

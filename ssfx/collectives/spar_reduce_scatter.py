@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from ssfx.collectives import bruck
 from ssfx.collectives.base import Load, Phase, collectives, merging
-from ssfx.collectives.pairs import poisoned
-from ssfx.collectives.primitives import Traffic, rounds
-from ssfx.collectives.records import Entries, Records, record_bytes, take_largest
+from ssfx.collectives.pairs import Entries, Records, poisoned, record_bytes, take_largest
+from ssfx.collectives.primitives import Traffic, bruck_gather, bruck_rounds, rounds
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
@@ -80,21 +79,18 @@ RECURSIVE, BRUCK = "recursive", "bruck"
 
 
 @dataclass(frozen=True)
-class SparReduceScatterOptions:
+class SparReduceScatterOptions(Bounded):
     """`teams`: how many teams of equal size the ranks form. `sag`: how the teams' blocks come together.
 
     "recursive" doubles, for a power of two of teams; "bruck" gathers shares of adaptive size, for any number. "auto" is
     the first where it is possible.
     """
 
-    teams: int = 1
-    sag: str = "auto"
+    teams: Annotated[int, 1] = 1
+    sag: Annotated[str, ("auto", RECURSIVE, BRUCK)] = "auto"
 
     def __post_init__(self) -> None:
-        if self.teams < 1:
-            raise ValueError(f"teams must be at least 1, got {self.teams}")
-        if self.sag not in ("auto", RECURSIVE, BRUCK):
-            raise ValueError(f"sag must be auto, {RECURSIVE} or {BRUCK}, got {self.sag}")
+        super().__post_init__()
         if self.teams == 1 and self.sag != "auto":
             raise ValueError(f"sag={self.sag} has no effect with one team; drop it, or use teams=2")
         if self.sag == RECURSIVE and not _power_of_two(self.teams):
@@ -163,7 +159,7 @@ class SparReduceScatter(Reducer):
         scatter = [count * record_bytes(budget) for _, count in scatter_rounds(members)]
         if self.options.recursive:
             return scatter + [record_bytes(budget)] * rounds(teams)
-        return scatter + [count * record_bytes(share) for _, count in bruck.gather_rounds(teams)]
+        return scatter + [count * record_bytes(share) for _, count in bruck_rounds(teams)]
 
     def _share(self, state: torch.Tensor, budget: int) -> Share:
         """Return how much to bring to the gather across teams: all of the budget unless Bruck's adapts it."""
@@ -205,7 +201,7 @@ class SparReduceScatter(Reducer):
         used = _total(self._until_known(members, budget, share.entries))
         if records.bad:
             return poisoned(work.vector, used)
-        blocks = bruck.gather(block, own, members, records.among(lambda w: team * members + w, budget))
+        blocks = bruck_gather(block, own, members, records.among(lambda w: team * members + w, budget))
         indices = torch.cat([part + j * rest.shape[1] for j, (part, _) in enumerate(blocks)])
         values = torch.cat([part for _, part in blocks])
         work.vector[indices] = rest.view(-1)[indices]
@@ -219,7 +215,7 @@ def _budget(kept: int, members: int) -> int:
 
 def _gather(members: int, budget: int) -> list[int]:
     """Return the bytes of the messages of the final all-gather."""
-    return [count * record_bytes(budget) for _, count in bruck.gather_rounds(members)]
+    return [count * record_bytes(budget) for _, count in bruck_rounds(members)]
 
 
 def _total(sizes: list[int]) -> Traffic:
@@ -246,7 +242,7 @@ def _gathered(
     records: Records, block: Entries, ranks: Sequence[int], team: int, rest: torch.Tensor, budget: int, share: int
 ) -> tuple[Entries, int]:
     """Return the same from shares of all teams at once (B-SAG), and how many distinct entries came together."""
-    lists = bruck.gather(block, team, len(ranks), records.among(ranks.__getitem__, share))
+    lists = bruck_gather(block, team, len(ranks), records.among(ranks.__getitem__, share))
     block, dropped, found = _combined(lists, rest, budget)
     rest += dropped / len(ranks)
     return block, found

@@ -14,10 +14,9 @@ from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ssfx.collectives import bruck
 from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.pairs import BAD, PAIR_BYTES, pack, poisoned, unpack
-from ssfx.collectives.primitives import Traffic
+from ssfx.collectives.primitives import Traffic, bruck_gather, bruck_rounds
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.core.lazy import torch
 
@@ -241,7 +240,7 @@ class Folding(SparCml):
 
     @abstractmethod
     def _among(self, own: Stream, post: Post, virtual: int, ranks: list[int]) -> Stream:
-        """Return the sum over `ranks`, a power of two of them, of which this is number `virtual`."""
+        """Return the sum over `ranks`, a power of two of them; this one is number `virtual`."""
 
 
 @collectives.register()
@@ -305,7 +304,7 @@ class SparCmlDense(SparCml):
         """Return the messages of a rank whose selection is spread evenly."""
         p = load.world_size
         part = load.numel // p
-        sums = [4 * part * count for _, count in bruck.gather_rounds(p)]
+        sums = [4 * part * count for _, count in bruck_rounds(p)]
         own = Phase("send", stream_bytes(load.kept // p, part), times=p - 1)
         return (own, merging(load, load.kept), *(Phase("send", nbytes) for nbytes in sums))
 
@@ -322,7 +321,7 @@ class SparCmlDense(SparCml):
             coming = [sizes[(source + x) % p] for x in range(count)]
             return list(post.swap_values(to, torch.cat(parts), source, sum(coming)).split(coming))
 
-        return Stream(own.size, torch.cat(bruck.gather(part.values, rank, p, swap)))
+        return Stream(own.size, torch.cat(bruck_gather(part.values, rank, p, swap)))
 
 
 def even_starts(size: int, parts: int) -> list[int]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.core import accelerator
-from ssfx.core.component_spec import Catalog
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Catalog
 from ssfx.wire.payload import Context as Context
 from ssfx.wire.payload import Layout as Layout
 from ssfx.wire.payload import Payload as Payload

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.compressors.kernels import kernels
 from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.narrow import round_values
-from ssfx.compressors.sparse import check_value_dtype, predivisor
+from ssfx.compressors.sparse import ValueDtype, predivisor
 from ssfx.compressors.topk import exactly
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class BlockTopKOptions:
+class BlockTopKOptions(Bounded):
     """`block` elements are kept or left out together.
 
     `agreed`: ranks add up their blocks' energies first and then choose the same blocks, whose values the network adds.
-    `value_dtype`: float32, float16 or bfloat16.
+    `value_dtype` of the values on the wire.
     """
 
-    block: int = 64
+    block: Annotated[int, 1] = 64
     agreed: bool = False
-    value_dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_value_dtype(self.value_dtype)
-        if self.block < 1:
-            raise ValueError(f"block must be at least 1, got {self.block}")
+    value_dtype: ValueDtype = "float32"
 
 
 @compressors.register(BlockTopKOptions())

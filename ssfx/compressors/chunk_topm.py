@@ -1,31 +1,28 @@
 """Chunk top-m: the m largest magnitudes of every chunk, one pass without a global selection."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.compressors.base import Layout, compressors, k_ceil
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import kernels
-from ssfx.compressors.kernels.reference.chunks import Chunks
-from ssfx.compressors.sparse import Selector, check_value_dtype
+from ssfx.compressors.kernels.reference.blocks import Chunks
+from ssfx.compressors.sparse import Selector, ValueDtype
+from ssfx.core.spec import Bounded
 
 MOST = 64
 """Largest m: the choice inside a chunk takes up to m rounds."""
 
 
 @dataclass(frozen=True)
-class ChunkTopMOptions:
+class ChunkTopMOptions(Bounded):
     """`m` elements of each chunk are kept, so that a chunk has floor(m / density) elements.
 
-    `value_dtype`: float32, float16 or bfloat16.
+    `value_dtype` of the values on the wire.
     """
 
-    m: int = 4
-    value_dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_value_dtype(self.value_dtype)
-        if not 1 <= self.m <= MOST:
-            raise ValueError(f"m must be in 1 .. {MOST}, got {self.m}")
+    m: Annotated[int, f"[1, {MOST}]"] = 4
+    value_dtype: ValueDtype = "float32"
 
 
 @compressors.register(ChunkTopMOptions())

@@ -6,19 +6,16 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.kernels.narrow import narrow
-from ssfx.compressors.magnitude import top_k
-from ssfx.compressors.sparse import check_value_dtype, predivisor
+from ssfx.compressors.sparse import ValueDtype, predivisor, top_k
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class CLTKOptions:
-    """`value_dtype` of the values on the wire: float32, float16 or bfloat16."""
+class CLTKOptions(Bounded):
+    """`value_dtype` of the values on the wire."""
 
-    value_dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_value_dtype(self.value_dtype)
+    value_dtype: ValueDtype = "float32"
 
 
 @compressors.register(CLTKOptions())

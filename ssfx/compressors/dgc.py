@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_ceil
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc_faithful import MIN_SAMPLE_FRACTION, Bounds, sampling_plan, select
 from ssfx.compressors.kernels import Bound, Rule, kernels
-from ssfx.compressors.sparse import Selector, check_value_dtype, write
+from ssfx.compressors.sparse import Selector, ValueDtype, write
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.wire.random_keys import key
 
 TAIL = 64
@@ -21,34 +22,28 @@ _SAMPLE_AT_MOST = 1 / 16
 
 
 @dataclass(frozen=True)
-class DGCOptions:
+class DGCOptions(Bounded):
     """`mode` is fast or faithful: how a threshold is found, and what happens when it selects too few or too many.
 
     fast: at least `sample_fraction` is sampled; more than `capacity` * k survivors are cut to that many by exact
     re-selection, fewer than `lower` * k make the step fall back to exact top-k.
     faithful: the loop of the authors' code with `upper`, `lower`, `max_adaptation` and `resample`; sends at most k.
-    Options of the other mode are refused. `value_dtype` of the values on the wire: float32, float16 or bfloat16.
+    Options of the other mode are refused. `value_dtype` of the values on the wire.
     """
 
-    mode: str = "fast"
-    sample_fraction: float = 0.01
+    mode: Literal["fast", "faithful"] = "fast"
+    sample_fraction: Annotated[float, "(0, 1]"] = 0.01
     lower: float = 0.8
     upper: float = 1.3
-    max_adaptation: int = 10
+    max_adaptation: Annotated[int, 0] = 10
     resample: bool = True
     capacity: float = 1.3
-    value_dtype: str = "float32"
+    value_dtype: ValueDtype = "float32"
 
     def __post_init__(self) -> None:
-        check_value_dtype(self.value_dtype)
-        if self.mode not in ("fast", "faithful"):
-            raise ValueError(f"mode must be fast or faithful, got {self.mode}")
-        if not 0 < self.sample_fraction <= 1:
-            raise ValueError(f"sample_fraction must be in (0, 1], got {self.sample_fraction}")
+        super().__post_init__()
         if not 0 < self.lower <= 1 <= min(self.upper, self.capacity):
             raise ValueError("lower must be in (0, 1], upper and capacity at least 1")
-        if self.max_adaptation < 0:
-            raise ValueError(f"max_adaptation must not be negative, got {self.max_adaptation}")
         if self.mode == "fast" and (self.upper, self.max_adaptation, self.resample) != (1.3, 10, True):
             raise ValueError("upper, max_adaptation and resample have no effect in mode=fast; add mode=faithful")
         if self.mode == "faithful" and self.capacity != 1.3:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from ssfx.compressors.base import k_ceil
-from ssfx.compressors.magnitude import at_least, top_k
+from ssfx.compressors.sparse import at_least, top_k
 from ssfx.core.lazy import torch
 
 MIN_SAMPLE_FRACTION = 0.01

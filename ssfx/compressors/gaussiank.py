@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Annotated
 
 from ssfx.compressors.base import compressors
 from ssfx.compressors.batch import Batch
@@ -24,23 +25,19 @@ class GaussianKOptions(ThresholdOptions):
     up=1.02, direction=one; for BERT it is max_loops=21, low=0.83333, down=0.98814, direction=down.
     """
 
-    max_loops: int = 3
+    max_loops: Annotated[int, 1] = 3
     low: float = 2 / 3
     high: float = 4 / 3
     down: float = 0.5
     up: float = 1.5
-    direction: str = "both"
+    direction: Annotated[str, DIRECTIONS] = "both"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_loops < 1:
-            raise ValueError(f"max_loops must be at least 1, got {self.max_loops}")
         if not 0 < self.low <= 1 <= self.high:
             raise ValueError(f"low must be in (0, 1] and high at least 1, got {self.low} and {self.high}")
         if not 0 < self.down < 1 < self.up:
             raise ValueError(f"down must be in (0, 1) and up above 1, got {self.down} and {self.up}")
-        if self.direction not in DIRECTIONS:
-            raise ValueError(f"direction must be one of {', '.join(DIRECTIONS)}, got {self.direction}")
         if self.max_loops == 1 and (self.low, self.high, self.down, self.up, self.direction) != _NO_LOOP:
             raise ValueError("low, high, down, up and direction have no effect with max_loops=1; use max_loops=2")
         if self.direction == "down" and (self.high, self.up) != _DOWN:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Annotated
 
 from ssfx.compressors.base import compressors, k_floor
 from ssfx.compressors.batch import Batch
@@ -19,13 +20,8 @@ class HardThresholdOptions(ThresholdOptions):
     The rule presumes gradients that are not scaled by a learning rate.
     """
 
-    threshold: float = 0.0
+    threshold: Annotated[float, 0] = 0.0
     capacity: float = 4.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.threshold < 0:
-            raise ValueError(f"threshold must not be negative, got {self.threshold}")
 
 
 @compressors.register(HardThresholdOptions())

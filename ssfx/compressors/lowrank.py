@@ -1,4 +1,4 @@
-"""What low-rank compressors share: which tensors of a segment are factored, and where their factors lie.
+"""What low-rank compressors share: which tensors of a segment are factored, where their factors lie, their bases.
 
 A tensor is seen as a matrix, first dimension by the rest. Vectors, and matrices that factors would not make enough
 smaller, travel as they are behind the factors, in the same payload. Source: D-26.
@@ -11,29 +11,25 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.compressors.base import Compressor, Layout
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 Shapes = Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class LowRankOptions:
+class LowRankOptions(Bounded):
     """`rank` of the factors, at most that of the matrix.
 
     A matrix is factored if its two factors together are smaller by more than `min_compression_rate` (2, as in PyTorch's
     hook); 0 factors every matrix, as the papers do.
     """
 
-    rank: int = 4
-    min_compression_rate: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank must be at least 1, got {self.rank}")
-        if self.min_compression_rate < 0:
-            raise ValueError(f"min_compression_rate must not be negative, got {self.min_compression_rate:g}")
+    rank: Annotated[int, 1] = 4
+    min_compression_rate: Annotated[float, 0] = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +141,29 @@ def add_plain(parts: Split, values: torch.Tensor, out: torch.Tensor, scale: floa
         end = start + span.stop - span.start
         out[span].add_(values[start:end], alpha=scale)
         start = end
+
+
+def basis(factor: torch.Tensor) -> torch.Tensor:
+    """Return orthonormal columns that span those of `factor` (float32, no fewer rows than columns).
+
+    Householder QR: also where columns are zero or dependent, so that one step without gradients leaves no dead factor.
+    Ranks that hold the same bits get the same bits.
+    """
+    columns: torch.Tensor = torch.linalg.qr(factor).Q
+    return columns
+
+
+def revived(factor: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
+    """Return `factor` with its all-zero columns replaced by those of `fresh`; does not wait for the device."""
+    return torch.where(factor.any(0), factor, fresh)
+
+
+def normal(key: int, numel: int, device: torch.device) -> torch.Tensor:
+    """Return `numel` standard normal float32 numbers of a 64-bit key, the same on every rank and device."""
+    return torch.randn(numel, dtype=torch.float32, generator=torch.Generator().manual_seed(key)).to(device)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def cached_normal(key: int, numel: int, device: torch.device) -> torch.Tensor:
+    """As `normal`, drawn once per process: every step may need it for a column that died. Not to be changed."""
+    return normal(key, numel, device)

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from ssfx.compressors.base import Layout, compressors, k_floor
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import kernels
-from ssfx.compressors.sparse import Selector, check_value_dtype
+from ssfx.compressors.sparse import Selector, ValueDtype
 from ssfx.compressors.threshold import reaching, settled, sizes
 from ssfx.compressors.topk import exactly
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class MSTopKOptions:
-    """`probes`: how many thresholds are tried. `value_dtype`: float32, float16 or bfloat16."""
+class MSTopKOptions(Bounded):
+    """`probes`: how many thresholds are tried. `value_dtype` of the values on the wire."""
 
-    probes: int = 30
+    probes: Annotated[int, "[1, 100]"] = 30
     in_arrays = True
-    value_dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_value_dtype(self.value_dtype)
-        if not 1 <= self.probes <= 100:
-            raise ValueError(f"probes must be from 1 to 100, got {self.probes}")
+    value_dtype: ValueDtype = "float32"
 
 
 class Bracket(NamedTuple):

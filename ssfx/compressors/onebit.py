@@ -6,12 +6,14 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import quantizers
 from ssfx.compressors.quantizer import Quantizer, code_bytes
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 SCOPES = ("segment", "column")
 SHORTEST = 64
@@ -19,17 +21,13 @@ SHORTEST = 64
 
 
 @dataclass(frozen=True)
-class OneBitOptions:
+class OneBitOptions(Bounded):
     """`scope` of the two means: the whole segment, or each column of a matrix (first dimension by the rest).
 
     With scope=column, a tensor whose columns have fewer than 64 elements, as every vector, has one pair of means.
     """
 
-    scope: str = "segment"
-
-    def __post_init__(self) -> None:
-        if self.scope not in SCOPES:
-            raise ValueError(f"scope must be segment or column, got {self.scope}")
+    scope: Annotated[str, SCOPES] = "segment"
 
 
 @compressors.register(OneBitOptions())

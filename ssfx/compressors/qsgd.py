@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from ssfx.compressors.agreed import add_agreed, check_range, proposed
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import quantizers
-from ssfx.compressors.quantizer import Quantizer, check_block, code_bytes, num_blocks
+from ssfx.compressors.quantizer import Quantizer, add_agreed, check_block, check_range, code_bytes, num_blocks, proposed
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class QSGDOptions:
-    """`bits` per element (2, 4 or 8): 2^(bits - 1) - 1 levels. `bucket` elements, a multiple of 8, share a norm.
+class QSGDOptions(Bounded):
+    """`bits` per element: 2^(bits - 1) - 1 levels. `bucket` elements, a multiple of 8, share a norm.
 
     `bucket` 0 is one norm for the whole segment. `norm`: l2, the Euclidean norm, or max, the largest magnitude.
     `shared`: the largest norm of all ranks is everybody's, so that an all-reduce can add the levels, a byte each.
     `nearest`: to the nearest level instead of at random, for weights: half the variance, but not right on average.
     """
 
-    bits: int = 8
+    bits: Literal[2, 4, 8] = 8
     bucket: int = 512
-    norm: str = "l2"
+    norm: Literal["l2", "max"] = "l2"
     shared: bool = False
     nearest: bool = False
 
     def __post_init__(self) -> None:
-        if self.bits not in (2, 4, 8):
-            raise ValueError(f"bits must be 2, 4 or 8, got {self.bits}")
-        if self.norm not in ("l2", "max"):
-            raise ValueError(f"norm must be l2 or max, got {self.norm}")
+        super().__post_init__()
         check_block("bucket", self.bucket)
         if self.shared and self.nearest:
             raise ValueError("levels of all ranks' norms are rounded at random; drop shared, or nearest")

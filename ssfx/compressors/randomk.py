@@ -7,24 +7,22 @@ from dataclasses import dataclass
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.kernels.narrow import narrow
-from ssfx.compressors.sparse import Sparsifier, check_value_dtype
+from ssfx.compressors.sparse import Sparsifier, ValueDtype
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.wire.random_keys import key, splitmix64
 
 
 @dataclass(frozen=True)
-class RandomKOptions:
+class RandomKOptions(Bounded):
     """`shared`: all ranks keep the same positions, so only values travel and the network adds them.
 
-    `unbiased` multiplies values by n / k, for use without error feedback. `value_dtype`: float32, float16 or bfloat16.
+    `unbiased` multiplies values by n / k, for use without error feedback. `value_dtype` of the values on the wire.
     """
 
     shared: bool = True
     unbiased: bool = False
-    value_dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_value_dtype(self.value_dtype)
+    value_dtype: ValueDtype = "float32"
 
 
 @compressors.register(RandomKOptions())

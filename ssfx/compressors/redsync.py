@@ -1,4 +1,4 @@
-"""RedSync: a threshold between the mean and the largest magnitude, by binary search or by trimming.
+"""RedSync: a threshold between the mean and the largest magnitude, by binary search or by trimming; and quantised.
 
 Policy of sizes: a batch's small segments are sent as they are, the others go to two compressors. The layout of a
 segment tells which it is. The paper sends small tensors in an all-reduce of their own; here they travel beside the
@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
+from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
-from ssfx.compressors.kernels import Moments, kernels
+from ssfx.compressors.kernels import Bound, Moments, Rule, kernels
 from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.narrow import narrow
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, settled, sizes
@@ -41,20 +41,14 @@ class RedSyncOptions(ThresholdOptions):
     fraction of the way from mean to largest. trimmed sends exactly the k largest, so `capacity` belongs to searches.
     """
 
-    mode: str = "search"
-    resolution: float = 0.2
-    interval: int = 1
+    mode: Annotated[str, MODES] = "search"
+    resolution: Annotated[float, "[0.01, 1)"] = 0.2
+    interval: Annotated[int, 1] = 1
     dense_below_bytes: int = 128 << 10
     trimmed_up_to_bytes: int = 4 << 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, got {self.mode}")
-        if not 0.01 <= self.resolution < 1:
-            raise ValueError(f"resolution must be in [0.01, 1), got {self.resolution}")
-        if self.interval < 1:
-            raise ValueError(f"interval must be at least 1 step, got {self.interval}")
         if not 0 <= self.dense_below_bytes <= min(self.trimmed_up_to_bytes, _DENSE_AT_MOST):
             raise ValueError(f"dense_below_bytes must be from 0 to trimmed_up_to_bytes and at most {_DENSE_AT_MOST}")
         if self.mode == "trimmed" and (self.capacity, self.interval) != (1.3, 1):
@@ -207,3 +201,36 @@ def _bring(found: Payload, share: Payload, start: int) -> None:
     share.counts.copy_(found.counts)
     share.indices.copy_(found.indices - start)
     share.values.copy_(found.values)
+
+
+PADDING = -1
+"""An unused slot: position 0 would be given the common value."""
+
+
+@compressors.register()
+class RedSyncQuant(Compressor):
+    """The projection of a onto the indicator of its k largest elements of one sign: |a - C|^2 = |a|^2 - k v^2."""
+
+    name = "redsync_quant"
+    summary = "RedSync quantised: k positions of the sign whose turn it is, and their mean"
+    source = "Fang et al. 2019; D-22"
+
+    def layout(self, numel: int, density: float) -> Layout:
+        """One scale and k = floor(density * numel) indices."""
+        return Layout(scales=1 if numel else 0, indices=k_floor(numel, density))
+
+    def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
+        """Write positions and mean of the k largest positive elements, of negative ones in odd steps."""
+        k, sign = payload.indices.numel(), -1 if ctx.step % 2 else 1
+        chosen = Payload.allocate(Layout(indices=k, values=k), a.device)
+        one_sign = Batch.single((a * sign).clamp_(min=0), chosen, ctx)
+        kernels(a.device).select(one_sign, Rule((Bound(k, k, k),)))
+        used = chosen.values > 0
+        payload.scales.copy_(sign * chosen.values.double().sum() / used.sum().clamp(min=1))
+        payload.indices.copy_(torch.where(used, chosen.indices, PADDING))
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale * mean at the payload's positions."""
+        used = payload.indices != PADDING
+        values = torch.where(used, payload.scales.to(out.dtype), 0)
+        out.index_add_(0, payload.indices.clamp(min=0), values, alpha=scale)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Annotated
 
 from ssfx.compressors.base import compressors
 from ssfx.compressors.batch import Batch, Part
@@ -48,27 +49,17 @@ class SIDCoOptions(ThresholdOptions):
     after the first keeps that much and the last one what is left; nothing is adapted then.
     """
 
-    family: str = "exponential"
-    stages: int = 0
-    first_ratio: float = 0.25
-    adaptation: str = "robust"
-    window: int = 5
-    tolerance: float = 0.2
+    family: Annotated[str, FAMILIES] = "exponential"
+    stages: Annotated[int, "[0, 20]"] = 0
+    first_ratio: Annotated[float, "(0, 1)"] = 0.25
+    adaptation: Annotated[str, RULES] = "robust"
+    window: Annotated[int, 1] = 5
+    tolerance: Annotated[float, "(0, 1)"] = 0.2
     adapt_first: bool = False
-    later_ratio: float = 0.0
+    later_ratio: Annotated[float, "[0, 1)"] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.family not in FAMILIES:
-            raise ValueError(f"family must be one of {', '.join(FAMILIES)}, got {self.family}")
-        if self.adaptation not in RULES:
-            raise ValueError(f"adaptation must be one of {', '.join(RULES)}, got {self.adaptation}")
-        if not 0 <= self.stages <= 20:
-            raise ValueError(f"stages must be from 0 (adapted) to 20, got {self.stages}")
-        if not 0 < self.first_ratio < 1 or not 0 < self.tolerance < 1 or self.window < 1:
-            raise ValueError("first_ratio and tolerance must be in (0, 1), window at least 1")
-        if not 0 <= self.later_ratio < 1:
-            raise ValueError(f"later_ratio must be in (0, 1), or 0 for equal ratios, got {self.later_ratio}")
         if self.stages and self.later_ratio:
             raise ValueError("later_ratio decides how many stages there are; use stages=0 with it, or later_ratio=0")
         adapting = (self.adaptation, self.window, self.tolerance, self.adapt_first)

@@ -1,4 +1,4 @@
-"""SignSGD with majority vote: one bit per element, and every element moves with the majority."""
+"""Signs: with majority vote (SignSGD), or times the mean magnitude with error feedback (EF-SignSGD)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from typing import Literal
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import quantizers
-from ssfx.compressors.quantizer import Quantizer, code_bytes
+from ssfx.compressors.quantizer import Quantizer, check_block, code_bytes, num_blocks
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class SignSGDOptions:
+class SignSGDOptions(Bounded):
     """`zeros`: what a zero is, `positive` (one bit an element, as published) or `abstain` (two bits, and no vote)."""
 
     zeros: Literal["positive", "abstain"] = "positive"
-
-    def __post_init__(self) -> None:
-        if self.zeros not in ("positive", "abstain"):
-            raise ValueError(f"zeros must be positive or abstain, got {self.zeros}")
 
 
 @compressors.register(SignSGDOptions())
@@ -61,3 +58,36 @@ class SignSGD(Quantizer):
             quantizers(out.device).add_levels(payload, 2, high, 0, out)
         else:
             quantizers(out.device).add_signs(payload, -high, high, 0, out)
+
+
+@dataclass(frozen=True)
+class EFSignSGDOptions:
+    """`block`: elements that share a scale, a multiple of 8; 0 is one scale for the whole segment."""
+
+    block: int = 0
+
+    def __post_init__(self) -> None:
+        check_block("block", self.block)
+
+
+@compressors.register(EFSignSGDOptions())
+class EFSignSGD(Quantizer):
+    """The projection of each block on its signs, so the error is |a|^2 - |a|_1^2 / n (D-24)."""
+
+    name = "ef_signsgd"
+    summary = "sign bits times the mean magnitude, made for error feedback"
+    source = "Karimireddy et al. 2019, Zheng et al. 2019; D-24"
+    options: EFSignSGDOptions
+
+    def layout(self, numel: int, density: float) -> Layout:
+        """A scale per block and ceil(n / 8) bytes."""
+        return Layout(scales=num_blocks(numel, self.options.block), code_bytes=code_bytes(numel, 1))
+
+    def compress_batch(self, batch: Batch) -> None:
+        """Write bits and mean magnitudes of every segment."""
+        quantizers(batch.vector.device).scaled_signs(batch, self.options.block)
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add plus or minus scale * mean magnitude."""
+        high = payload.scales * scale
+        quantizers(out.device).add_signs(payload, -high, high, self.options.block, out)

@@ -1,24 +1,38 @@
-"""What sparsifiers share: value types, and writing and adding (indices, values) payloads."""
+"""What sparsifiers share: selection by magnitude, value types, and writing and adding (indices, values) payloads."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.compressors.base import Compressor, Context, Layout, Payload
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import Bound, Rule, kernels
 from ssfx.compressors.kernels.narrow import narrow
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     import torch
 
-VALUE_DTYPES = ("float32", "float16", "bfloat16")
+
+def top_k(a: torch.Tensor, k: int) -> torch.Tensor:
+    """Return the positions (int64) of the `k` largest magnitudes of flat float32 `a`; ties go to the lower position."""
+    k = min(k, a.numel())
+    payload = Payload.allocate(Layout(indices=k, values=k), a.device)
+    ctx = Context(step=0, tensor_id=0, rank=0, world_size=1, density=1.0)
+    rule = Rule((Bound(k, k, k),), zeros=True)
+    kernels(a.device).select(Batch.single(a, payload, ctx), rule)
+    return payload.indices.long()
 
 
-def check_value_dtype(value_dtype: str) -> None:
-    """Raise ValueError when values cannot travel as `value_dtype`."""
-    if value_dtype not in VALUE_DTYPES:
-        raise ValueError(f"value_dtype must be one of {', '.join(VALUE_DTYPES)}, got {value_dtype}")
+def at_least(a: torch.Tensor, threshold: float) -> torch.Tensor:
+    """Return the positions (int64) where the magnitude of flat `a` is positive and at least `threshold`."""
+    magnitude = a.abs()
+    return torch.nonzero((magnitude >= threshold) & (magnitude > 0)).view(-1)
+
+
+ValueDtype = Literal["float32", "float16", "bfloat16"]
+"""The dtypes in which values travel."""
 
 
 def predivisor(value_dtype: str, world_size: int) -> int:

@@ -10,27 +10,24 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Annotated
 
 from ssfx.compressors.base import Layout, k_floor
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc import capacity
 from ssfx.compressors.kernels import Bound, Rule, kernels
-from ssfx.compressors.sparse import Selector, check_value_dtype
+from ssfx.compressors.sparse import Selector, ValueDtype
 from ssfx.core import accelerator
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class ThresholdOptions:
-    """`capacity`: at most `capacity` * k elements are sent. `value_dtype`: float32, float16 or bfloat16."""
+class ThresholdOptions(Bounded):
+    """`capacity`: at most `capacity` * k elements are sent. `value_dtype` of the values on the wire."""
 
-    capacity: float = 1.3
-    value_dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_value_dtype(self.value_dtype)
-        if self.capacity < 1:
-            raise ValueError(f"capacity must be at least 1, got {self.capacity}")
+    capacity: Annotated[float, 1] = 1.3
+    value_dtype: ValueDtype = "float32"
 
 
 class ThresholdSelector(Selector):

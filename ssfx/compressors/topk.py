@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from ssfx.compressors.base import Layout, compressors, k_floor
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import Bound, Rule, kernels
-from ssfx.compressors.sparse import Selector, check_value_dtype
+from ssfx.compressors.sparse import Selector, ValueDtype
+from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class TopKOptions:
-    """`value_dtype` of the values on the wire: float32, float16 or bfloat16."""
+class TopKOptions(Bounded):
+    """`value_dtype` of the values on the wire."""
 
-    value_dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_value_dtype(self.value_dtype)
+    value_dtype: ValueDtype = "float32"
 
 
 @compressors.register(TopKOptions())

@@ -18,8 +18,7 @@ from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError
 from ssfx.core.numbers import as_number
 from ssfx.perf_model.cluster_file import cluster_of
-from ssfx.perf_model.given_time import lasting
-from ssfx.perf_model.saved_profiles import check_device
+from ssfx.perf_model.saved_profiles import check_device, lasting
 from ssfx.perf_model.target import target_at
 from ssfx.planning.profile import Profile
 

@@ -6,8 +6,6 @@ OmegaConf resolves interpolations last, so that they see the values of the point
 result equal to what Hydra alone makes of all files and all keys.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -32,11 +30,10 @@ from ssfx.config.groups import (
 from ssfx.config.overrides import typed_options
 from ssfx.config.schema import KEYS
 from ssfx.core.component_file import merged, path_of
-from ssfx.core.component_spec import OTHER_OPTIONS
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import DAMAGED
 from ssfx.core.paths import conf_dirs
-from ssfx.core.spec import Spec
+from ssfx.core.spec import OTHER_OPTIONS, Spec
 from ssfx.perf_model.cluster_file import with_options
 
 Point = dict[str, Any]

@@ -17,10 +17,9 @@ from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.devices import has_sheet
-from ssfx.perf_model.given_time import lasting
 from ssfx.perf_model.operator_counts import is_counted
 from ssfx.perf_model.plan_costs import costs_on, nominal_costs
-from ssfx.perf_model.saved_profiles import is_saved, saved_profile
+from ssfx.perf_model.saved_profiles import is_saved, lasting, saved_profile
 from ssfx.perf_model.shipped_profiles import load_shipped, profile_on
 from ssfx.planning.costs import Costs
 from ssfx.planning.exempt import exempt_by_name, exempted

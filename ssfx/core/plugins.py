@@ -4,13 +4,16 @@ Modules that register schemes, compressors, data sets, ... when they are importe
 installed packages, and $SSFX_PLUGINS, a list like PATH of modules or .py files, which `--plugin` adds to and every
 process of a run inherits. Commands ("ssfx.verbs"), registries ("ssfx.registries") and functions ("ssfx.hooks") of the
 harness and of the papers are entry points of ssfx itself, and so is what attaches to sharded models ("ssfx.attach").
+
+What the top of the package offers is found here, too, so that no room below it has to import upwards:
+`ssfx/__init__.py`, which Python runs before any other module of the package, says how its public functions are found.
 """
 
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -122,3 +125,18 @@ def _load(name: str) -> None:
         _loaded.discard(name)
         text = " ".join(str(error).split())
         raise ConfigError(f"plugin {name} cannot be imported: {type(error).__name__}: {text}") from error
+
+
+_find: Callable[[str], Any] | None = None
+
+
+def open_door(find: Callable[[str], Any]) -> None:
+    """Let `through` find the public functions of the package by `find`."""
+    global _find
+    _find = find
+
+
+def through(name: str) -> Any:
+    """Return the public function `name` of the package."""
+    assert _find is not None
+    return _find(name)

@@ -1,16 +1,23 @@
-"""The Row: one run's outcome, as figures and the claims report read it."""
+"""The Row: one run's outcome, as figures and the claims report read it, and the curve in it.
+
+A curve is what was measured in the middle of training, by column, and as a data frame.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import inf, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ssfx.core.case import Case
 from ssfx.core.files import loads
 from ssfx.core.origin import Origin
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 METRICS: dict[str, str] = {
     "iteration_s": "median time of one optimizer step, everything included",
@@ -63,7 +70,7 @@ class Row:
     `samples` holds raw per-iteration times of rank 0 so that any statistic can be recomputed, and for a run with passes
     without exchange those of the slowest rank and the density of the rank that selected most. `density_ratios` counts
     rank 0's segments over all measured steps by achieved over target density, in bins.
-    `curve` has equally long columns, a value per measurement of quality: see ssfx.core.curves.
+    `curve` has equally long columns, a value per measurement of quality: see `curves`.
     """
 
     run_id: str
@@ -114,3 +121,41 @@ class Row:
 def _not_negative(values: Sequence[float]) -> bool:
     # A NaN may hide from a minimum, not from a sum.
     return not values or (min(values) >= 0 and sum(values) < inf)
+
+
+POINTS = 50
+"""Points that a row keeps at most."""
+
+COLUMNS: dict[str, str] = {
+    "step": "optimizer steps done",
+    "time_s": "seconds of all iterations so far on rank 0, without the time of measuring quality",
+    "sent_bytes": "bytes rank 0 has put on the wire so far",
+    "loss": "mean training loss since the point before",
+    "density": "elements sent over elements on rank 0, mean since the point before",
+    "error_norm": "Euclidean norm of what a rank has not sent yet, mean over ranks",
+    "threshold": "the threshold that the collective steers, in units of the gradient",
+    "union_density": "fraction of elements of the averaged gradient that are not zero: what all ranks sent together",
+}
+"""Columns of a curve, besides the metrics of quality of ssfx.core.rows.METRICS."""
+
+
+def points(row: Row) -> Iterator[Mapping[str, float | None]]:
+    """Yield the points of a row's curve in order, each by column."""
+    for values in zip(*row.curve.values(), strict=True):
+        yield dict(zip(row.curve, values, strict=True))
+
+
+def curves(rows: Iterable[Row]) -> pd.DataFrame:
+    """Return one line per point of every row's curve: run_id, the case's fields, and the curve's columns.
+
+    A column that a row does not have is NaN there. `scheme_options` are left out: two rows that differ in nothing else
+    differ in run_id.
+    """
+    import pandas as pd
+
+    lines = []
+    for row in rows:
+        names = (name for name in Case.__dataclass_fields__ if name != "scheme_options")
+        case = {name: getattr(row.case, name) for name in names}
+        lines += [{"run_id": row.run_id, **case, **point} for point in points(row)]
+    return pd.DataFrame(lines)

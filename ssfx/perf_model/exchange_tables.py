@@ -12,8 +12,7 @@ from typing import Any
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.numbers import numeric, whole
 from ssfx.core.plausible import plausible
-from ssfx.planning.costs import Curve
-from ssfx.planning.measured_curve import measured
+from ssfx.planning.costs import Curve, measured
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv")
 """Collectives that tables are of, as nccl-tests calls its programs."""

@@ -10,10 +10,9 @@ from ssfx.core.files import as_it_is
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster
 from ssfx.perf_model.cluster_file import cluster_on
-from ssfx.perf_model.given_time import given_time, lasting
 from ssfx.perf_model.gpu_record import gpu_record, record_path
 from ssfx.perf_model.recorded_times import recorded_profile, with_package, written_dir
-from ssfx.perf_model.saved_profiles import is_saved, saved_profile
+from ssfx.perf_model.saved_profiles import given_time, is_saved, lasting, saved_profile
 from ssfx.perf_model.shipped_profiles import profile_on
 from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.profile import Profile

@@ -5,6 +5,8 @@ its average is gone from `.grad`, or a script has set it to zeros, and the weigh
 step that torch announces settles the matter at once. A script that moves weights in a way of its own is seen by the
 weights: their version counts, or a few of their values, which are copied after every exchange. A move up the averaged
 gradient is no use of it: so the first pass of sharpness-aware minimisation climbs before the pass that counts.
+
+A step is undone on every rank where a number that was exchanged is not finite.
 """
 
 import logging
@@ -307,3 +309,39 @@ def _first_rows(tensor: torch.Tensor) -> torch.Tensor:
     if values.numel() <= _PROBE_ELEMENTS or values.dim() == 0:
         return values
     return values[: max(1, _PROBE_ELEMENTS * values.shape[0] // values.numel())]
+
+
+def undo(
+    params: Mapping[str, torch.nn.Parameter], scaler: torch.amp.GradScaler | None, count: int, rank: int
+) -> str | None:
+    """Let no optimizer step with these gradients; return the reason where it is to be said, the `count`-th time.
+
+    With a GradScaler they become NaN on every rank, so that all of them skip. Without one, no gradient means that the
+    optimizer leaves every parameter alone.
+    """
+    reason = why_not_finite(params) if is_round(count) else ""
+    for param in params.values():
+        if scaler is None:
+            param.grad = None
+        elif param.grad is not None:
+            param.grad.fill_(float("nan"))
+    if reason or (rank == 0 and is_round(count)):
+        return reason or "an exchanged number of another rank is not finite"
+    return None
+
+
+def is_round(count: int) -> bool:
+    """Return whether `count` is 1, 10, 100 and so on: how often a repeated event is worth a line."""
+    return str(count).rstrip("0") == "1"
+
+
+def why_not_finite(params: Mapping[str, torch.nn.Parameter]) -> str:
+    """Return which of this rank's gradients has numbers that are not finite; "" if none has."""
+    for name, param in params.items():
+        grad = param.grad
+        if grad is None:
+            continue
+        finite = int(torch.isfinite(grad).sum())
+        if finite < grad.numel():
+            return f"{grad.numel() - finite} of {grad.numel()} numbers in the gradient of {name} are NaN or infinite"
+    return ""

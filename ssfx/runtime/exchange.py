@@ -19,14 +19,13 @@ from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
-from ssfx.runtime.make_message import make_message
 from ssfx.runtime.members import Members, listen
 from ssfx.runtime.message import Message, Room, StepKey
+from ssfx.runtime.message_kinds import make_message
 from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.queue import ExchangeQueue
-from ssfx.runtime.stats import StepStats, Stopwatch
+from ssfx.runtime.stats import StepStats, Stopwatch, Tracer
 from ssfx.runtime.store import Store
-from ssfx.runtime.trace import Tracer
 
 _SETTLING_STEPS = 3
 

@@ -20,7 +20,7 @@ from torch.nn.modules import module as torch_module
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import ITEM_BYTES
-from ssfx.runtime.agreement import gather_facts
+from ssfx.runtime.checks import gather_facts
 from ssfx.runtime.online import expected_dtype
 
 _WATCHED_STEPS = 64

@@ -1,8 +1,7 @@
 """One message at run time: its flat buffers, from arriving gradients to averages.
 
-The kinds are in files of their own: `summed_message`, also of gradients as they are, `gathered_message` and
-`reduced_message`; `make_message` chooses. A plan calls a message a lane. None calls torch.distributed: they hand
-their data to a Collective.
+The kinds are in `message_kinds`, which chooses one. A plan calls a message a lane. None calls torch.distributed: they
+hand their data to a Collective.
 """
 
 from abc import ABC, abstractmethod

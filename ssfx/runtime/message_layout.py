@@ -6,8 +6,6 @@ sections.
 Source: D-4.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

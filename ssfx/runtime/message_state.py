@@ -5,8 +5,6 @@ what was exchanged, so that a rollback costs nothing. The store sees the committ
 re-planning and goes into checkpoints.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 import torch

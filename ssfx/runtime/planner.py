@@ -17,10 +17,9 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.online import Observer, agree, check_same
-from ssfx.runtime.online_costs import costs_for
-from ssfx.runtime.plan_trial import PlanTrial, Tuner, too_short
-from ssfx.runtime.plan_watch import KeptBack, PlanWatch, StepClock
+from ssfx.runtime.adapt import KeptBack, PlanTrial, PlanWatch, StepClock, Tuner, too_short
+from ssfx.runtime.checks import agree, check_same
+from ssfx.runtime.online import Observer, costs_for
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
 from ssfx.schemes import Scheme

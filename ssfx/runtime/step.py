@@ -20,26 +20,17 @@ from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.agreement import attach_facts, check_agreed, model_facts
-from ssfx.runtime.backward import BackwardPass, nested
-from ssfx.runtime.buffers import Buffers
-from ssfx.runtime.checks import Optimizers, refuse_inside_ddp
-from ssfx.runtime.commit import Commit
+from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts, refuse_inside_ddp
+from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.hooks import DdpHabits, hook
-from ssfx.runtime.join import Uneven
-from ssfx.runtime.lifetime import LoneRank, attached_parameters, claim_model, when_dropped
-from ssfx.runtime.liveness import Peers
+from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, hook, nested
+from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
-from ssfx.runtime.optimizer_hooks import OptimizerHooks
 from ssfx.runtime.planner import Planner
-from ssfx.runtime.saved_state import identity
-from ssfx.runtime.setup import broadcast_model, broadcast_tensors, check_momentum, warm_up
-from ssfx.runtime.skipped import undo
-from ssfx.runtime.stats import StepStats
-from ssfx.runtime.store import Store
-from ssfx.runtime.trace import Tracer
+from ssfx.runtime.setup import Buffers, broadcast_model, broadcast_tensors, check_momentum, warm_up
+from ssfx.runtime.stats import StepStats, Tracer
+from ssfx.runtime.store import Store, identity
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
@@ -170,7 +161,7 @@ class Exchanging(Uneven):
         return self._optimizer_hooks.known
 
     def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:
-        """Give all ranks the parameters and buffers of `rank`, and `others`, of which all have as many."""
+        """Give all ranks the parameters and buffers of `rank`, and `others`; all have as many."""
         broadcast_model(self._model, self.comm, rank, others)
 
     def _planner_with(self, costs: Costs | None, profile: Profile | None = None) -> Planner:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ssfx.core.errors import ConfigError
-from ssfx.core.public_api import through
+from ssfx.core.plugins import through
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.agreement import load_facts
+from ssfx.runtime.checks import load_facts
 from ssfx.runtime.lifetime import release_model
-from ssfx.runtime.saved_state import STATE_FORMAT, identity, plan_of_state
 from ssfx.runtime.step import Exchanging
+from ssfx.runtime.store import STATE_FORMAT, identity, plan_of_state
 from ssfx.simulator.pricing.degenerate import asked_and_sent
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """ACP-SGD: PowerSGD's two factors in turns, in buffers that overlap with backward."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.compressors import build
 from ssfx.compressors.acpsgd import ACPSGDOptions
@@ -25,13 +26,8 @@ class ACPSGDSchemeOptions(CompressOptions):
     """
 
     compressor: str = "acpsgd"
-    buffer_bytes: int = BUCKET_CAP_BYTES
+    buffer_bytes: Annotated[int, 0] = BUCKET_CAP_BYTES
     overlap: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.buffer_bytes < 0:
-            raise ValueError(f"buffer_bytes must not be negative, got {self.buffer_bytes}")
 
 
 @scheme(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
@@ -53,44 +53,31 @@ class AutoOptions(SchemeOptions):
     """
 
     quality: Quality | None = None
-    density: float | None = None
-    error_budget: float | None = None
+    density: Annotated[float | None, "(0, 1]"] = None
+    error_budget: Annotated[float | None, "(0, 1]"] = None
     compressor: str | None = None
-    train_steps: int | None = None
+    train_steps: Annotated[int | None, 1] = None
     leave_out: bool = False
-    ranks_per_node: int = 0
+    ranks_per_node: Annotated[int, 0] = 0
     profile_iters: int = 5
-    trial_iters: int = 3
-    run_steps: int = 0
-    replan_above: float = 0.15
-    replan_after: int = 20
+    trial_iters: Annotated[int, 0] = 3
+    run_steps: Annotated[int, 0] = 0
+    replan_above: Annotated[float, 0] = 0.15
+    replan_after: Annotated[int, 1] = 20
 
     def __post_init__(self) -> None:
-        for name in ("density", "error_budget"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= 1:
-                raise ValueError(f"{name} must be in (0, 1], got {value:g}")
+        super().__post_init__()
         given = [name for name in ("quality", "density", "error_budget") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} are budgets, and only one may be given; drop {given[0]}")
         if self.compressor is not None and given and given[0] != "density":
             raise ValueError(f"{given[0]} has no effect with compressor={self.compressor}; drop one of them")
         if self.train_steps is not None:
-            if self.train_steps < 1:
-                raise ValueError(f"train_steps must be at least 1, got {self.train_steps}")
             other = next((name for name in (*given, "compressor") if name != "quality" and getattr(self, name)), None)
             if other or self.quality == "dense":
                 raise ValueError(f"train_steps has no effect with {other or 'quality=dense'}; drop it")
-        if self.ranks_per_node < 0:
-            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
         if self.profile_iters < 2:
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
-        if self.trial_iters < 0:
-            raise ValueError(f"trial_iters must not be negative, got {self.trial_iters}")
-        if self.run_steps < 0:
-            raise ValueError(f"run_steps must not be negative, got {self.run_steps}")
-        if self.replan_above < 0 or self.replan_after < 1:
-            raise ValueError("replan_above must not be negative and replan_after at least 1")
 
     def online(self) -> OnlinePlanning:
         """Return what is observed, measured and tried before a plan stays, and what it is held to."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.numbers import numeric, whole
 from ssfx.core.registry import Registry
+from ssfx.core.spec import Bounded
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
@@ -18,7 +19,7 @@ from ssfx.schemes.search.shared import shared
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemeOptions:
+class SchemeOptions(Bounded):
     """Options every scheme has: none."""
 
     def online(self) -> OnlinePlanning:
@@ -58,14 +59,8 @@ class CompressOptions(SchemeOptions):
     """
 
     compressor: str = "dgc"
-    density: float = 0.01
-    dense_steps: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.density <= 1:
-            raise ValueError(f"density must be in (0, 1], got {self.density}")
-        if self.dense_steps < 0:
-            raise ValueError(f"dense_steps must not be negative, got {self.dense_steps}")
+    density: Annotated[float, "(0, 1]"] = 0.01
+    dense_steps: Annotated[int, 0] = 0
 
     def online(self) -> OnlinePlanning:
         """Return compressor, density and how long everything is sent dense."""
@@ -95,7 +90,7 @@ class Scheme:
     "selecting" (those whose density decides how much is sent) or the names of some. `offload`: its plans may place
     compression on the host. `profiled` schemes need ready times and costs that only a running
     model has: the runtime first trains a few iterations with a dense plan, then asks for the real one. `worth_trying`:
-    where there is one, it returns that plan and others, of which the runtime keeps what turns out to be fastest.
+    where there is one, it returns that plan and others; the runtime keeps the fastest.
     """
 
     name: str

@@ -6,6 +6,7 @@ counts (scheme equal_count). Source: D-49; Cupcake, MLSys 2023.
 
 from dataclasses import dataclass
 from itertools import islice
+from typing import Annotated
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
@@ -21,12 +22,7 @@ from ssfx.schemes.search.exact_groups import TICK_S, best_by_count, best_fusion
 class CupcakeOptions(ProfiledOptions):
     """`k_max`: most groups of each dtype; null: as many as are best. It limits the plan, not the work of planning."""
 
-    k_max: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.k_max is not None and self.k_max < 1:
-            raise ValueError(f"k_max must be at least 1, got {self.k_max}")
+    k_max: Annotated[int | None, 1] = None
 
 
 @scheme(

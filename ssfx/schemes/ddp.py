@@ -23,6 +23,7 @@ class DdpOptions(DenseOptions):
     rebuild: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.first_bucket_bytes < 1 or self.bucket_cap_bytes < 1:
             raise ValueError("bucket caps must be at least 1 byte; for one bucket per tensor choose scheme=wfbp")
 

@@ -1,6 +1,7 @@
 """DDP in few bits: DDP's buckets in sums that stay quantised, or in 16 bits, on their way."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.collectives.hierarchical import node_size
 from ssfx.compressors import build
@@ -25,14 +26,12 @@ class DdpQuantizedOptions(CompressOptions):
     compressor: str = "fp8"
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
     bucket_cap_bytes: int = BUCKET_CAP_BYTES
-    ranks_per_node: int = 0
+    ranks_per_node: Annotated[int, 0] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.first_bucket_bytes < 1 or self.bucket_cap_bytes < 1:
             raise ValueError("bucket caps must be at least 1 byte")
-        if self.ranks_per_node < 0:
-            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +39,7 @@ class DdpBf16Options(DdpOptions):
     """`compressor`: bf16, or fp16, which has more digits and a smaller range. `ranks_per_node`: as of ddp_quantized."""
 
     compressor: str | None = "bf16"
-    ranks_per_node: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.ranks_per_node < 0:
-            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
+    ranks_per_node: Annotated[int, 0] = 0
 
 
 @scheme(

@@ -6,6 +6,7 @@ what the SSFusion authors ran as OMGS. Source: D-47 to D-49.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
@@ -34,12 +35,7 @@ class EqualCountOptions(SparseOptions):
 class OmgsFixedOptions(CallsOptions):
     """`tensors_per_group`: SSFusion's runs have 2 (VGG-16, ResNet-50), 6 (LSTM), 7 (Inception-v4) and 10 (others)."""
 
-    tensors_per_group: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tensors_per_group < 1:
-            raise ValueError(f"tensors_per_group must be at least 1, got {self.tensors_per_group}")
+    tensors_per_group: Annotated[int, 1] = 10
 
 
 @scheme(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ssfx.collectives import Load
 from ssfx.compressors import build
@@ -18,14 +18,13 @@ from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
-from ssfx.schemes.search.espresso_search import choose_host, choose_options
-from ssfx.schemes.search.espresso_timeline import EspressoTimeline, EspressoWork
+from ssfx.schemes.search.espresso_search import EspressoTimeline, EspressoWork, choose_host, choose_options
 from ssfx.schemes.search.guarded import Sketch, best_sketch
 from ssfx.simulator.pricing.groups import GroupPrices, Way
 from ssfx.simulator.pricing.timeline import exchange_s
 
 if TYPE_CHECKING:
-    from ssfx.schemes.search.espresso_timeline import Array, Ints
+    from ssfx.schemes.search.espresso_search import Array, Ints
 
 DIVISIBLE = "a2a_ag"
 OPTIONS = ("gpu_ag", "gpu_div", "cpu_ag")
@@ -51,12 +50,10 @@ class EspressoOptions(ProfiledOptions):
     options: str | None = None
     rule: Literal["guarded", "paper"] = "guarded"
     option_rule: Literal["search", "threshold"] = "search"
-    max_offload_states: int = 100_000
+    max_offload_states: Annotated[int, 1] = 100_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_offload_states < 1:
-            raise ValueError(f"max_offload_states must be at least 1, got {self.max_offload_states}")
         if self.options is None:
             return
         named = self.options.split("+")

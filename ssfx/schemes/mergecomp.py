@@ -5,7 +5,7 @@ Source: D-47. The searches are in `mergecomp_search` (by prediction) and `measur
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Literal
+from typing import Annotated, Literal
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
@@ -32,20 +32,15 @@ class MergecompOptions(ProfiledOptions):
     """
 
     search: Literal["exhaustive", "binary", "measured"] = "exhaustive"
-    max_groups: int = 2
-    alpha_stop: float = 0.02
+    max_groups: Annotated[int, 2] = 2
+    alpha_stop: Annotated[float, "(0, 1)"] = 0.02
     cuts: str | int = ""
-    step: int = 2
-    probe_iters: int = 20
-    probe_warmup: int = 5
+    step: Annotated[int, 1] = 2
+    probe_iters: Annotated[int, 1] = 20
+    probe_warmup: Annotated[int, 0] = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.alpha_stop < 1:
-            raise ValueError(f"alpha_stop must be in (0, 1), got {self.alpha_stop:g}")
-        for option, least in (("max_groups", 2), ("step", 1), ("probe_iters", 1), ("probe_warmup", 0)):
-            if getattr(self, option) < least:
-                raise ValueError(f"{option} must be at least {least}, got {getattr(self, option)}")
         parse_cuts(self.cuts)
         given, measured = self.cuts != "", self.search == "measured"
         self.refuse_idle(

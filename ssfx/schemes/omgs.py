@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
@@ -38,12 +38,10 @@ class CallsOptions(SparseOptions):
     all_reduce adds, know no such choice.
     """
 
-    calls_per_lane: int | None = None
+    calls_per_lane: Annotated[int | None, (1, 2)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.calls_per_lane not in (None, 1, 2):
-            raise ValueError(f"calls_per_lane must be 1 or 2, got {self.calls_per_lane}")
         if self.calls_per_lane is not None and self.sizes == "variable":
             raise ValueError(
                 f"calls_per_lane={self.calls_per_lane} has no effect on payloads of variable size; "

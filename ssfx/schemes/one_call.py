@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ssfx.collectives import collectives
 from ssfx.collectives.hierarchical import node_size
@@ -128,12 +128,7 @@ class HierarchicalOptions(DdpOptions):
     Commands put the cluster's number of devices per node in its place where the cluster has several nodes.
     """
 
-    ranks_per_node: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.ranks_per_node < 0:
-            raise ValueError(f"ranks_per_node must not be negative, got {self.ranks_per_node}")
+    ranks_per_node: Annotated[int, 0] = 0
 
 
 # ---- joint vectors: the whole model, or DDP's buckets, by one collective ----

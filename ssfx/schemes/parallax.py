@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Annotated
 
 from ssfx.collectives import collectives
 from ssfx.core.errors import ConfigError
@@ -22,11 +23,7 @@ class ParallaxOptions(DenseOptions):
     """
 
     tables: str = "*emb*|*wte*|*wpe*|*encoder.weight"
-    touched: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.touched <= 1:
-            raise ValueError(f"touched must be in (0, 1], got {self.touched:g}")
+    touched: Annotated[float, "(0, 1]"] = 0.1
 
 
 @scheme(

@@ -1,7 +1,7 @@
 """Per-tensor compression: every tensor is compressed on its own, and the payloads of neighbours share a message."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
@@ -30,12 +30,10 @@ class PerTensorOptions(SparseOptions):
     """
 
     grouping: Literal["cap", "scaled_cap", "none"] = "cap"
-    density_warmup: int = 0
+    density_warmup: Annotated[int, 0] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.density_warmup < 0:
-            raise ValueError(f"density_warmup must not be negative, got {self.density_warmup}")
         if self.density_warmup and not keeps_fraction(self.compressor):
             raise ValueError(f"density_warmup has no effect with compressor={self.compressor}, which has no density")
 

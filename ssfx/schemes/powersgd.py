@@ -1,7 +1,7 @@
 """PowerSGD: low-rank factors of all matrices, in one message after backward or bucket by bucket during it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from ssfx.compressors import build
 from ssfx.compressors.lowrank import LowRankOptions, split
@@ -33,12 +33,10 @@ class PowerSGDSchemeOptions(CompressOptions):
 
     compressor: str = "powersgd"
     variant: Literal["packed", "wfbp", "hook"] = "packed"
-    buffer_bytes: int = BUCKET_CAP_BYTES
+    buffer_bytes: Annotated[int, 0] = BUCKET_CAP_BYTES
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.buffer_bytes < 0:
-            raise ValueError(f"buffer_bytes must not be negative, got {self.buffer_bytes}")
         if self.variant != "hook" and self.buffer_bytes != BUCKET_CAP_BYTES:
             raise ValueError(f"buffer_bytes has no effect with variant={self.variant}; drop it or choose variant=hook")
 

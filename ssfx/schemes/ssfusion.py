@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
@@ -54,11 +54,11 @@ class SsfusionOptions(SparseOptions):
     offload: bool = False
     interleave: bool = False
     buffers: Literal["cupcake", "equal_count"] = "cupcake"
-    groups: int | None = None
+    groups: Annotated[int | None, 1] = None
     rule: Literal["guarded", "paper", "code"] = "guarded"
     guard: Literal["volume", "strict", "none"] = "volume"
     first_buffer: Literal["budget", "skip"] = "budget"
-    rho_min: float = 0.001
+    rho_min: Annotated[float, "(0, 1]"] = 0.001
     compensate: bool = True
     late_dense_index: bool = False
     separate: Literal["local", "if_better"] = "local"
@@ -67,10 +67,6 @@ class SsfusionOptions(SparseOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.rho_min <= 1:
-            raise ValueError(f"rho_min must be in (0, 1], got {self.rho_min:g}")
-        if self.groups is not None and self.groups < 1:
-            raise ValueError(f"groups must be at least 1, got {self.groups}")
         if self.profile_iters < 2:
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
         self.refuse_idle(

@@ -13,8 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from ssfx.core.errors import ConfigError
 from ssfx.runtime.store import Store
-from ssfx.sharded.legs import Leg
-from ssfx.sharded.shard_leg import sent_to
+from ssfx.sharded.legs import Leg, sent_to
 from ssfx.sharded.torch_fsdp import local_shard
 
 RESIDUAL = "residual"

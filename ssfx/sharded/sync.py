@@ -13,25 +13,21 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ssfx.collectives import collectives
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
-from ssfx.runtime.agreement import check_agreed, optimizer_facts, scaler_fact
-from ssfx.runtime.checks import Optimizers
+from ssfx.runtime.checks import Optimizers, check_agreed, optimizer_facts, scaler_fact
+from ssfx.runtime.hooks import OptimizerHooks
 from ssfx.runtime.lifetime import attached_parameters, claim_model, release_model
-from ssfx.runtime.make_message import make_message
 from ssfx.runtime.message import Room, StepKey
-from ssfx.runtime.optimizer_hooks import OptimizerHooks
-from ssfx.runtime.saved_state import STATE_FORMAT, plan_of_state
+from ssfx.runtime.message_kinds import make_message
 from ssfx.runtime.setup import broadcast_model
-from ssfx.runtime.store import Store
+from ssfx.runtime.store import STATE_FORMAT, Store, plan_of_state
 from ssfx.schemes.make_plan import check_memory
 from ssfx.schemes.sharded_legs import profile_of
-from ssfx.sharded.group_exchange import GroupExchange
-from ssfx.sharded.legs import Leg, ShardSum, Weights
+from ssfx.sharded.group_exchange import GroupExchange, WeightGather
+from ssfx.sharded.legs import Buffers, Leg, ShardLeg, ShardSum, Weights, sent_shapes
 from ssfx.sharded.resharding import Resharded
-from ssfx.sharded.shard_leg import Buffers, ShardLeg, sent_shapes
 from ssfx.sharded.torch_fsdp import ShardGroup
-from ssfx.sharded.weight_gather import WeightGather
 from ssfx.simulator.pricing.message_sizes import lane_rounds
-from ssfx.simulator.pricing.shard_messages import shard_traffic
+from ssfx.simulator.pricing.sharded_step import shard_traffic
 
 
 class ShardedSync:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.advice.quality_ranking import quality_ranking
+from ssfx.advice.time_to_quality import quality_ranking
 from ssfx.cli import main
 from ssfx.config.advice_question import by_quality, resolve_setting
 from ssfx.core.errors import ConfigError

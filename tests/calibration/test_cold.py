@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ssfx.lab.calibration import cold_caches as cold
+from ssfx.lab.calibration import measure_compressors as cold
 from ssfx.lab.workloads import datasets
 from ssfx.lab.workloads.profiling import _Loop
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import experiments.common.evaluation
-from experiments.common.claims.summary import JUDGED
+from experiments.common.claims.verdicts import JUDGED
 from experiments.common.figures.discovery import discover, experiments_dir
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.pages.readme import reference_rows

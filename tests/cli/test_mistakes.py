@@ -9,9 +9,9 @@ from refusals import refusal
 
 from ssfx.compressors.base import Compressor
 from ssfx.core.case import ClusterChoice
-from ssfx.core.component_spec import Catalog
 from ssfx.core.errors import ConfigError, near, unknown
 from ssfx.core.plausible import RANGES, plausible
+from ssfx.core.spec import Catalog
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.links import full_name, link_kind, link_lines
 

@@ -14,7 +14,7 @@ from ssfx.core.paths import results_dir
 from ssfx.core.rows import Row
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.target import target_of
-from ssfx.runtime.trace import Tracer
+from ssfx.runtime.stats import Tracer
 from ssfx.schemes.make_plan import make_plan
 
 CASE = Case(

@@ -197,5 +197,5 @@ def test_the_planned_traffic_is_that_of_the_specification(world: int) -> None:
 def test_a_negative_threshold_is_refused() -> None:
     with pytest.raises(ConfigError, match="delta0 must not be negative, got -1"):
         collectives.build("micro(delta0=-1)")
-    with pytest.raises(ConfigError, match="cap must be share or none, got 'shares'"):
+    with pytest.raises(ConfigError, match="cap must be share or none, got shares"):
         collectives.build("micro(cap=shares)")

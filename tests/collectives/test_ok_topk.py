@@ -302,9 +302,9 @@ def test_the_planned_traffic_is_that_of_the_specification(world: int) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("tau=0", "tau_prime and tau must be at least 1, got 32 and 0"),
+        ("tau=0", "tau must be at least 1, got 0"),
         ("mode=authors", "mode must be one of canonical, authors_vgg"),
-        ("balance=sometimes", "balance must be never, auto or always"),
+        ("balance=sometimes", "balance must be one of never, auto, always"),
     ],
 )
 def test_bad_options_are_refused(options: str, message: str) -> None:

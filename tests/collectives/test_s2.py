@@ -9,7 +9,7 @@ from collectives import golden, work_blocks
 from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives
-from ssfx.collectives.sketch_hash import HashRow, draw, estimate, insert
+from ssfx.collectives.s2_sketch import HashRow, draw, estimate, insert
 from ssfx.core.errors import ConfigError
 
 torch.set_num_threads(1)

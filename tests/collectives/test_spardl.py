@@ -16,8 +16,8 @@ from runtime.pool import Pools
 from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives, spar_reduce_scatter
-from ssfx.collectives.bruck import gather_rounds
-from ssfx.collectives.records import Entries, Records
+from ssfx.collectives.pairs import Entries, Records
+from ssfx.collectives.primitives import bruck_rounds
 from ssfx.collectives.spar_reduce_scatter import Share, scatter_rounds
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
@@ -56,8 +56,8 @@ def test_golden_cases_message_by_message(pool: Pools, name: str) -> None:
                 assert len(lists) == entry["blocks_per_message"]
                 assert [next(selections) for _ in lists] == lists
             assert next(selections) == positions(expected["own_block_after_srs"][rank])
-            across = {"none": 0, "R": (teams - 1).bit_length(), "B": len(gather_rounds(teams))}[params["sag"]]
-            for _ in range(across + len(gather_rounds(size))):
+            across = {"none": 0, "R": (teams - 1).bit_length(), "B": len(bruck_rounds(teams))}[params["sag"]]
+            for _ in range(across + len(bruck_rounds(size))):
                 next(messages)
             if params["sag"] == "B":
                 assert next(found) == expected["sag_nnz"][rank]
@@ -98,11 +98,11 @@ def test_every_contribution_reaches_its_owner_once(size: int) -> None:
 @pytest.mark.parametrize("size", range(1, 64))
 def test_bruck_brings_every_part_to_every_member_once(size: int) -> None:
     held = [[w] for w in range(size)]
-    for distance, parts in gather_rounds(size):
+    for distance, parts in bruck_rounds(size):
         held = [own + held[(w + distance) % size][:parts] for w, own in enumerate(held)]
     for w, parts in enumerate(held):
         assert parts == [(w + x) % size for x in range(size)]
-    assert len(gather_rounds(size)) == len(scatter_rounds(size)) == (size - 1).bit_length()
+    assert len(bruck_rounds(size)) == len(scatter_rounds(size)) == (size - 1).bit_length()
 
 
 def test_golden_share_adaptation() -> None:

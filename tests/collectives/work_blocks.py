@@ -7,8 +7,7 @@ import torch
 from runtime.ranks import comm_of
 
 from ssfx.collectives import Reduction, Traffic, collectives
-from ssfx.collectives.s2_sketch import S2Sketch
-from ssfx.collectives.sketch_hash import HashRow
+from ssfx.collectives.s2_sketch import HashRow, S2Sketch
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.memories import memories
 

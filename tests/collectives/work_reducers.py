@@ -8,7 +8,7 @@ from runtime.ranks import comm_of
 
 from ssfx.collectives import Reducer, Reduction, Traffic, collectives
 from ssfx.compressors import build
-from ssfx.compressors.magnitude import top_k
+from ssfx.compressors.sparse import top_k
 
 
 @dataclass

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from plan.instances import make_profile, random_costs
 
 from ssfx.compressors import Compressor, Context, Payload, build
-from ssfx.compressors.lowrank import LowRankOptions, split
-from ssfx.compressors.orthogonal import basis, revived
+from ssfx.compressors.lowrank import LowRankOptions, basis, revived, split
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan

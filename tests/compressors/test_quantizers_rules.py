@@ -8,8 +8,7 @@ import torch
 from compressors.kit import context, decode, encode, golden, shapes_of_data
 
 from ssfx.compressors import build
-from ssfx.compressors.kernels.cpu.codes import in_steps, level_codes, sign_codes, ternary_codes
-from ssfx.compressors.kernels.cpu.pack import pack, unpack
+from ssfx.compressors.kernels.cpu.codes import in_steps, level_codes, pack, sign_codes, ternary_codes, unpack
 from ssfx.compressors.kernels.reference import pack as plain
 from ssfx.compressors.memories import check_pair, memories
 from ssfx.core.errors import ConfigError

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors.kernels import plain_torch
-from ssfx.compressors.magnitude import at_least, top_k
+from ssfx.compressors.sparse import at_least, top_k
 
 
 def by_sorting(a: torch.Tensor, k: int) -> torch.Tensor:

@@ -285,8 +285,8 @@ def test_wire_sizes() -> None:
     [
         ("block_topk(block=0)", "block must be at least 1"),
         ("block_topk(value_dtype=int8)", "value_dtype must be one of"),
-        ("chunk_topm(m=0)", "m must be in 1 .. 64"),
-        ("chunk_topm(m=65)", "m must be in 1 .. 64"),
+        ("chunk_topm(m=0)", r"m must be in \[1, 64\]"),
+        ("chunk_topm(m=65)", r"m must be in \[1, 64\]"),
         ("cltk(value_dtype=int8)", "value_dtype must be one of"),
     ],
 )

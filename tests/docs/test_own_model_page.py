@@ -6,7 +6,7 @@ import re
 import pytest
 from docs.markdown import ROOT, python_blocks
 
-from experiments.common.claims.summary import COLUMNS
+from experiments.common.claims.verdicts import COLUMNS
 from ssfx.cli import main
 from ssfx.config.plans import resolve_plan
 

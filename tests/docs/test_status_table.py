@@ -7,8 +7,7 @@ from figures.synthetic import row, throughput
 from figures.synthetic_clusters import clusters
 
 from experiments.common.claims.ledger import claims_by_id, ledgers
-from experiments.common.claims.summary import COLUMNS, by_kind, by_source, counts, kind, paper_says, total
-from experiments.common.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import COLUMNS, Verdict, by_kind, by_source, counts, kind, paper_says, total
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.every_claim import headlines
 from experiments.common.pages.reproduction import status_block

@@ -9,7 +9,7 @@ from engines.helpers import make_case
 from ssfx.core.errors import RunError
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.job import Job
-from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.results.store import RunLock
 from ssfx.lab.workloads.record import StepRecord
 
 RECORD = StepRecord(

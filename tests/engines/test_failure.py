@@ -7,7 +7,7 @@ from engines.helpers import make_case
 
 from ssfx.lab.engines.failure import diagnose, diagnose_stall, is_peer_error
 from ssfx.lab.engines.job import Job
-from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.results.store import RunLock
 from ssfx.lab.worker.heartbeat import Heartbeat
 
 PEER = "RuntimeError: [pair.cc:547] Connection closed by peer [127.0.0.1]:24180"

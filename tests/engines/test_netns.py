@@ -13,7 +13,7 @@ from engines.helpers import make_case, phases
 from processes import HANG_S, wait_until
 
 from ssfx.core.errors import RunError
-from ssfx.lab.engines import line_rate
+from ssfx.lab.engines import netns
 from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.lab.engines.netns import Netns
 from ssfx.lab.worker.heartbeat import read_beat
@@ -47,21 +47,21 @@ def test_hosts_carry_what_was_asked_for_and_the_root_namespace_has_no_device_of_
     with Hosts(SLOW) as hosts:
         assert devices() == before
         assert len(started.left()) == 3  # two hosts and the switch
-        assert [0.085 <= rate <= 0.115 for rate in line_rate.measure(hosts)] == [True, True]
+        assert [0.085 <= rate <= 0.115 for rate in netns.measure(hosts)] == [True, True]
 
 
 def test_a_line_that_is_not_shaped_is_found_out(monkeypatch):
     monkeypatch.setattr(Network, "bucket", lambda self, device: f"qdisc add dev {device} root pfifo")
     with Hosts(SLOW) as hosts, pytest.raises(RunError, match=r"host 0 carries .* instead of 0\.1: it is not shaped"):
-        line_rate.measure(hosts)
+        netns.measure(hosts)
 
 
 def test_hosts_that_cannot_reach_each_other_are_found_out(monkeypatch):
-    monkeypatch.setattr(line_rate, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(netns, "_TIMEOUT_S", 0.3)
     with Hosts(SLOW) as hosts:
         subprocess.run(hosts.inside(1, ["ip", "link", "set", "dev", INTERFACE, "down"]), check=True)
         with pytest.raises(RunError, match="emulated host 0 cannot reach host 1"):
-            line_rate.measure(hosts)
+            netns.measure(hosts)
 
 
 @pytest.mark.nightly

@@ -12,13 +12,12 @@ from ssfx.config.groups import choices
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.config.here import engine_of
-from ssfx.lab.engines import hosts, line_rate
+from ssfx.lab.engines import hosts, netns
 from ssfx.lab.engines.hosts import Hosts, Network, missing
 from ssfx.lab.engines.job import Job
 from ssfx.lab.engines.launch import TEMPORARY
 from ssfx.lab.engines.netns import HostsLaunch, Netns
-from ssfx.lab.results.run_lock import RunLock
-from ssfx.lab.results.store import Store
+from ssfx.lab.results.store import RunLock, Store
 from ssfx.lab.worker.heartbeat import Beat
 from ssfx.perf_model.cluster_file import cluster_of
 
@@ -64,33 +63,33 @@ class FakeHosts:
 
 def rates(monkeypatch, *answers):
     waiting = iter(answers)
-    monkeypatch.setattr(line_rate, "one_way_gbps", lambda *_: next(waiting))
+    monkeypatch.setattr(netns, "one_way_gbps", lambda *_: next(waiting))
 
 
 def test_a_disturbed_measurement_is_repeated(monkeypatch):
     rates(monkeypatch, 0.95, 0.5, 1.7, 0.6, 0.9)
-    assert line_rate.measure(FakeHosts(1.0)) == [0.95, 0.9]
+    assert netns.measure(FakeHosts(1.0)) == [0.95, 0.9]
 
 
 def test_a_line_that_stays_too_slow_is_an_error_up_to_1_gbps(monkeypatch):
     rates(monkeypatch, 0.95, 0.5, 0.84, *[0.7] * 8)
     with pytest.raises(RunError, match=r"host 1 carries 0\.84 Gbit/s instead of 1: the machine is too busy"):
-        line_rate.measure(FakeHosts(1.0))
+        netns.measure(FakeHosts(1.0))
 
 
 def test_a_line_that_stays_too_slow_is_recorded_above_1_gbps(monkeypatch):
     rates(monkeypatch, 9.5, 5, 7, *[6] * 8)
-    measured = line_rate.measure(FakeHosts(10.0))
+    measured = netns.measure(FakeHosts(10.0))
     assert measured == [9.5, 7]
-    assert line_rate.too_slow(Network(2, 10.0), measured)
-    assert not line_rate.too_slow(Network(2, 10.0), [8.6, 9.5])
+    assert netns.too_slow(Network(2, 10.0), measured)
+    assert not netns.too_slow(Network(2, 10.0), [8.6, 9.5])
 
 
 @pytest.mark.parametrize("gbps", [0.1, 1.0, 10.0])
 def test_a_line_that_is_too_fast_is_always_an_error(monkeypatch, gbps):
     rates(monkeypatch, *[1.16 * gbps] * 10)
     with pytest.raises(RunError, match="it is not shaped"):
-        line_rate.measure(FakeHosts(gbps))
+        netns.measure(FakeHosts(gbps))
 
 
 def test_without_linux_tools_or_rights_a_run_is_refused_in_one_line(here):

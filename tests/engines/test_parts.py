@@ -16,8 +16,7 @@ from ssfx.lab.engines import engines
 from ssfx.lab.engines.job import Job
 from ssfx.lab.engines.progress import Report
 from ssfx.lab.engines.torchrun import Torchrun
-from ssfx.lab.results.run_lock import RunLock
-from ssfx.lab.results.store import Store
+from ssfx.lab.results.store import RunLock, Store
 from ssfx.lab.worker.faults import VARIABLE, Fault, InjectedFault, Injector, fired
 from ssfx.lab.worker.heartbeat import SIZE, Heartbeat, heartbeat_path, read_beat
 

@@ -13,9 +13,8 @@ from processes import wait_until
 
 from ssfx.core.errors import RunError
 from ssfx.lab.engines.failure import RunsFailed
-from ssfx.lab.engines.sbatch import queued
 from ssfx.lab.engines.slurm import Slurm
-from ssfx.lab.engines.submission import submissions
+from ssfx.lab.engines.submission import queued, submissions
 from ssfx.lab.results.store import Store
 from ssfx.lab.worker.heartbeat import read_beat
 from ssfx.lab.worker.stop import REQUEST

@@ -7,9 +7,8 @@ import pytest
 from engines.helpers import make_case
 
 from ssfx.core.errors import REQUEUE_EXIT_CODE, RequeueError
-from ssfx.lab.engines.launch import Patience
+from ssfx.lab.engines.launch import NOW, Patience, signals
 from ssfx.lab.engines.progress import Report
-from ssfx.lab.engines.signals import NOW, signals
 from ssfx.lab.engines.torchrun import _Sweep, _wait
 from ssfx.lab.results.store import Store
 

@@ -21,8 +21,8 @@ from ssfx.lab.cli.watch import snapshot
 from ssfx.lab.config import resolve_job
 from ssfx.lab.engines import allocation
 from ssfx.lab.engines.failure import RunsFailed
-from ssfx.lab.engines.sbatch import Shape, later, queued, script
 from ssfx.lab.engines.slurm import Slurm
+from ssfx.lab.engines.submission import Shape, later, queued, script
 
 CLUSTER = "16gpu(device=cpu,devices_per_node=1,nodes=2)"
 

@@ -10,7 +10,7 @@ from ssfx.core.errors import ConfigError, RequeueError
 from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.engines import engines
 from ssfx.lab.engines.failure import RunsFailed
-from ssfx.lab.engines.signals import Warned
+from ssfx.lab.engines.launch import Warned
 from ssfx.lab.worker import virtual
 
 SMALL = ["model=resnet_tiny", "batch_size=4", "warmup_steps=2", "evaluate=true"]

@@ -13,7 +13,7 @@ from experiments.common.figures.drawing import draw_all
 from ssfx.lab.config import resolve_job
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.job import Job
-from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.results.store import RunLock
 from ssfx.lab.workloads.record import StepRecord
 
 TABLE01 = "ssfusion.table1"

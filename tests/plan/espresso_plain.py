@@ -10,7 +10,7 @@ from plan.instances import make_profile, random_costs, random_instance, random_t
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.schemes.search.espresso_timeline import TICK_S, EspressoTimeline, EspressoWork
+from ssfx.schemes.search.espresso_search import TICK_S, EspressoTimeline, EspressoWork
 
 
 def works(profile: Profile, costs: Costs, density: float = 0.01) -> list[EspressoWork]:

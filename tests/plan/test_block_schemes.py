@@ -58,7 +58,7 @@ def test_s2reducer_is_dense_where_sketch_and_bitmap_are_no_smaller() -> None:
         ({"compressor": "topk"}, "it takes block_topk only"),
         ({"compressor": "block_topk(agreed=True)"}, "ranks that agree on blocks need no sketch"),
         ({"compressor": "block_topk(value_dtype=float16)"}, "sends float32 values"),
-        ({"rows": 0}, "block and rows must be at least 1, got 64 and 0"),
+        ({"rows": 0}, "rows must be at least 1, got 0"),
         ({"ratio": 0.0}, "ratio must be positive, got 0"),
     ],
 )

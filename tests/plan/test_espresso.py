@@ -29,8 +29,14 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Curve
 from ssfx.planning.plan import Plan
 from ssfx.schemes.search import espresso_search
-from ssfx.schemes.search.espresso_search import choose_host, choose_options, last_bubble
-from ssfx.schemes.search.espresso_timeline import TICK_S, EspressoTimeline, remaining
+from ssfx.schemes.search.espresso_search import (
+    TICK_S,
+    EspressoTimeline,
+    choose_host,
+    choose_options,
+    last_bubble,
+    remaining,
+)
 from ssfx.simulator.pricing.timeline import evaluate
 
 COSTS = affine_costs()

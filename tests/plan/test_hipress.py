@@ -11,7 +11,7 @@ from plan.options import paper_plan as make_plan
 from ssfx.collectives import Load
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
-from ssfx.schemes.search.secopa import Decisions, StepCosts, Topology, authors, decide, fitted, partition_counts
+from ssfx.schemes.hipress import Decisions, StepCosts, Topology, authors, decide, fitted, partition_counts
 from ssfx.simulator.pricing.timeline import evaluate, exchange_s
 
 A, COSTS = instance_a(), affine_costs()

@@ -120,7 +120,7 @@ def test_options_travel_in_the_collective_s_spec() -> None:
         ("topk", {"compressor": "dgc"}, "it takes topk only; drop the compressor, or choose scheme=fused_all"),
         ("hard_threshold", {"compressor": "topk"}, "it takes hard_threshold only"),
         ("oktopk", {"compressor": "topk(value_dtype=float16)"}, "ok_topk sends float32 values; use compressor=topk"),
-        ("oktopk", {"tau": 0}, "collective ok_topk: tau_prime and tau must be at least 1"),
+        ("oktopk", {"tau": 0}, "collective ok_topk: tau must be at least 1"),
         ("oktopk", {"mode": "authors"}, "option mode of scheme oktopk must be canonical or authors_vgg"),
         ("gtopk", {"grouping": "none"}, "option grouping of scheme gtopk must be all or cap"),
         ("micro", {"delta0": -1.0}, "delta0 must not be negative"),

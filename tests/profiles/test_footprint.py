@@ -4,8 +4,8 @@ import pytest
 
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.devices import device
-from ssfx.perf_model.memory_footprint import memory_bytes
 from ssfx.perf_model.operator_counts import model_work
+from ssfx.simulator.pricing.device_memory import memory_bytes
 
 
 def test_weights_gradients_and_state_are_copies_of_the_parameters():

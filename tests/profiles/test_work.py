@@ -155,7 +155,7 @@ def test_reading_work_and_making_profiles_needs_no_heavy_package():
     program = (
         "import sys\n"
         "from ssfx.perf_model.shipped_profiles import load_shipped\n"
-        "from ssfx.perf_model.memory_footprint import memory_bytes\n"
+        "from ssfx.simulator.pricing.device_memory import memory_bytes\n"
         "load_shipped('bert_large'), memory_bytes('bert_large')\n"
         "heavy = {'torch', 'numpy', 'hydra'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

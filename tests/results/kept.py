@@ -34,7 +34,7 @@ from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
 from ssfx.planning.profile import Profile
-from ssfx.runtime.trace import Tracer
+from ssfx.runtime.stats import Tracer
 
 ORIGIN = Origin("measured", "a machine", "2026-01-01", "a note")
 TENSORS = tuple(TensorSpec(f"layer{i}", (10, 10 + i)) for i in range(3))

@@ -7,8 +7,7 @@ from engines.test_collect import RECORD
 from results.test_store import make_row
 from workloads.fakes import make_case
 
-from ssfx.core.curves import POINTS, curves, points
-from ssfx.core.rows import Row
+from ssfx.core.rows import POINTS, Row, curves, points
 from ssfx.lab.engines.collect import curve_of, target_metrics
 from ssfx.lab.results.store import Store
 

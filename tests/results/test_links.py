@@ -14,12 +14,11 @@ from ssfx.core.files import created, replacing, write_atomic, write_json
 from ssfx.lab.engines.launch import TEMPORARY, Launch, put_in_order
 from ssfx.lab.engines.simulate import _keep
 from ssfx.lab.engines.torchrun import Torchrun
-from ssfx.lab.results.run_lock import RunLock
-from ssfx.lab.results.store import Store
+from ssfx.lab.results.store import RunLock, Store
 from ssfx.lab.worker.heartbeat import Heartbeat
 from ssfx.lab.worker.rank import RankRun
 from ssfx.lab.workloads.checkpoint import Checkpoints
-from ssfx.runtime.trace import Tracer
+from ssfx.runtime.stats import Tracer
 
 SECRET = "what is somebody's own\n"
 

@@ -17,8 +17,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.files import write_atomic
 from ssfx.core.origin import Origin
 from ssfx.core.rows import METRICS, Row
-from ssfx.lab.results.run_lock import RunLock
-from ssfx.lab.results.store import Store, export, read_rows, to_frame
+from ssfx.lab.results.store import RunLock, Store, export, read_rows, to_frame
 
 
 def make_row(seed=0, experiment="a", **metrics) -> Row:
@@ -197,7 +196,7 @@ def test_a_claim_is_exclusive_until_released(store):
 def test_the_claim_of_a_dead_process_is_free(store):
     case = make_row().case
     code = (
-        "import os, sys; from pathlib import Path; from ssfx.lab.results.run_lock import RunLock\n"
+        "import os, sys; from pathlib import Path; from ssfx.lab.results.store import RunLock\n"
         "claim = RunLock.take(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(store.run_dir(case))])

@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ssfx.runtime import liveness, planner
+from ssfx.runtime import lifetime, planner
 
 fake_pg = pytest.importorskip(
     "torch.testing._internal.distributed.fake_pg", reason="this torch has no fake process group where 2.14 has it"
@@ -70,7 +70,7 @@ class Network:
                 real = getattr(dist, name)
                 stand_in = getattr(self, "_gather" if name == GATHER else f"_{name}")
                 stack.enter_context(mock.patch.object(dist, name, _with(stand_in, real)))
-            for module in (liveness, planner):  # what rank 0 decides, every rank would decide
+            for module in (lifetime, planner):  # what rank 0 decides, every rank would decide
                 stack.enter_context(mock.patch.object(module, "agree", lambda comm, make: make()))
             yield
 

@@ -15,7 +15,7 @@ from runtime.work_guards import error_of
 from torch import nn
 
 import ssfx
-from ssfx.runtime.agreement import difference
+from ssfx.runtime.checks import difference
 
 
 def _sgd(model: nn.Module, **options: Any) -> torch.optim.Optimizer:

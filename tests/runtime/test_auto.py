@@ -18,9 +18,8 @@ from runtime.work import attached, train
 from ssfx.compressors.memories import memories
 from ssfx.planning.costs import placeholder_costs
 from ssfx.planning.plan import Lane, Plan, Segment
-from ssfx.runtime.make_message import message_memory
-from ssfx.runtime.plan_trial import most_steps
-from ssfx.runtime.plan_watch import PlanWatch
+from ssfx.runtime.adapt import PlanWatch, most_steps
+from ssfx.runtime.message_kinds import message_memory
 from ssfx.schemes import schemes
 from ssfx.schemes.auto import LESS
 from ssfx.schemes.online_planning import PlanLimits

@@ -15,8 +15,8 @@ from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.runtime.online import Observer, agree, check_same, parameter_names, registration_profile
-from ssfx.runtime.online_costs import calibrate
+from ssfx.runtime.checks import agree, check_same
+from ssfx.runtime.online import Observer, calibrate, parameter_names, registration_profile
 
 
 def test_a_profile_is_in_order_of_mean_arrival(pool: Pool) -> None:

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
-from ssfx.runtime.plan_trial import AT_FIRST, NEAR, REPAID, SETTLING, PlanTrial, most_steps, too_short
+from ssfx.runtime.adapt import AT_FIRST, NEAR, REPAID, SETTLING, PlanTrial, most_steps, too_short
 
 
 class Alone:

@@ -11,8 +11,7 @@ from runtime.cases import Options, name, of_scheme
 from runtime.ranks import Ranks
 
 from ssfx.core.intervals import union_s
-from ssfx.runtime.stats import Stopwatch
-from ssfx.runtime.trace import Tracer
+from ssfx.runtime.stats import Stopwatch, Tracer
 from ssfx.schemes import schemes
 
 

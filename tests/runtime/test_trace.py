@@ -8,7 +8,7 @@ import pytest
 from runtime import work_stats as work
 from runtime.pool import Pool
 
-from ssfx.runtime.trace import TRACKS, Tracer
+from ssfx.runtime.stats import TRACKS, Tracer
 
 STAGES = {"compress", "exchange", "decompress", "wait"}
 

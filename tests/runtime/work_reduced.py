@@ -16,7 +16,7 @@ from ssfx.compressors.memories import memories
 from ssfx.core.origin import Origin
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
-from ssfx.runtime.reduced_message import ReducedMessage
+from ssfx.runtime.message_kinds import ReducedMessage
 from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, THRESHOLD
 
 Options = dict[str, Any]

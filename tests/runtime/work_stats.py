@@ -14,9 +14,8 @@ from torch import nn
 import ssfx
 from ssfx.collectives.hierarchical import node_size
 from ssfx.collectives.primitives import Traffic, split_sizes, to_peers, traffic
+from ssfx.runtime.message_kinds import DenseMessage, ReducedMessage
 from ssfx.runtime.packed_message import PackedMessage
-from ssfx.runtime.reduced_message import ReducedMessage
-from ssfx.runtime.summed_message import DenseMessage
 from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 Options = dict[str, Any]

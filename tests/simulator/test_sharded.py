@@ -17,8 +17,15 @@ from ssfx.core.origin import Origin
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding, block_of, shard_shape, units_of
-from ssfx.simulator.pricing.shard_messages import gathered_bytes, row_bytes, shard_traffic
-from ssfx.simulator.pricing.sharded_step import Machine, Part, ShardedLowering, UnitCosts
+from ssfx.simulator.pricing.sharded_step import (
+    Machine,
+    Part,
+    ShardedLowering,
+    UnitCosts,
+    gathered_bytes,
+    row_bytes,
+    shard_traffic,
+)
 from ssfx.simulator.pricing.task import Task
 from ssfx.simulator.trace import chrome_trace
 

@@ -9,7 +9,7 @@ from plan.instances import affine_costs, instance_a
 from plan.options import usual
 from simulator.systems import system_of
 
-from ssfx.runtime.trace import TRACKS
+from ssfx.runtime.stats import TRACKS
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
 from ssfx.simulator.trace import FIRST_PROCESS, save

@@ -15,7 +15,7 @@ from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.perf_model.cluster_file import cluster_of, with_options
 from ssfx.perf_model.exchange_tables import ExchangeTable, held_out, tables_of
-from ssfx.planning.measured_curve import MeasuredCurve, measured
+from ssfx.planning.costs import MeasuredCurve, measured
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
 

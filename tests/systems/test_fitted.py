@@ -11,8 +11,7 @@ from figures.synthetic_clusters import growth
 
 from experiments.common.claims.ledger import INPUTS, USED, claims_by_id, used_by
 from experiments.common.claims.simulated import judged
-from experiments.common.claims.summary import JUDGED
-from experiments.common.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import JUDGED, Verdict
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.every_claim import headlines, verdicts
 from experiments.common.pages.readme import reference_rows

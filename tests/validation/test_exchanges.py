@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from experiments.common.cli.validate import published
 from experiments.common.validation.exchanges import BUCKETS, HARDWARE, LEAST, MOST, exchanges
-from experiments.common.validation.goals import published
 from ssfx.config.groups import choices
 from ssfx.core.component_file import component_file
 from ssfx.perf_model.cluster_file import cluster_of, with_options

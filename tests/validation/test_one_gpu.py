@@ -2,8 +2,8 @@
 
 import pytest
 
+from experiments.common.cli.validate import goals, published
 from experiments.common.pages.recorded_runs import kernels_block, steps_block, trainings_block
-from experiments.common.validation.goals import goals, published
 from experiments.common.validation.one_gpu import SHEET, launched_of, one_gpu
 from ssfx.compressors import compressors
 from ssfx.core.errors import ConfigError

@@ -9,7 +9,7 @@ import torch
 
 from ssfx.core.case import Case
 from ssfx.lab.workloads.step import NoExchange
-from ssfx.runtime.trace import Tracer
+from ssfx.runtime.stats import Tracer
 
 WORKLOADS = {"resnet_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "stdlib_text(seq_len=32)"}
 

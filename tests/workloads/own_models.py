@@ -21,13 +21,13 @@ def pretrained() -> nn.Module:
 
 
 def language() -> nn.Module:
-    from ssfx.lab.workloads.nets.lstm import LstmLm
+    from ssfx.lab.workloads.nets.recurrent import LstmLm
 
     return LstmLm(vocabulary=400, embedding=16, hidden=16, layers=1, dropout=0.1)
 
 
 def translator() -> nn.Module:
-    from ssfx.lab.workloads.nets.gnmt import Gnmt
+    from ssfx.lab.workloads.nets.recurrent import Gnmt
 
     return Gnmt(vocabulary=403, width=8, layers=2, dropout=0.1)
 

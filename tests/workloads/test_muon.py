@@ -7,8 +7,7 @@ from workloads.fakes import make_case
 
 from ssfx.core.errors import ConfigError
 from ssfx.lab.workloads.checks import check_case
-from ssfx.lab.workloads.muon import Muon, orthogonalised
-from ssfx.lab.workloads.step import make_optimizer
+from ssfx.lab.workloads.step import Muon, make_optimizer, orthogonalised
 from ssfx.perf_model.devices import device
 from ssfx.perf_model.roofline import orthogonalising_flops, update_s
 

@@ -13,7 +13,7 @@ from workloads.fakes import Recorder, make_case
 
 from ssfx.lab.workloads import datasets, models
 from ssfx.lab.workloads import train as training
-from ssfx.lab.workloads.nets.gnmt import Gnmt
+from ssfx.lab.workloads.nets.recurrent import Gnmt
 from ssfx.lab.workloads.train import onednn_has_lstm, prepare, train
 
 HERE = Path(__file__).parent

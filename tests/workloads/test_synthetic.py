@@ -63,7 +63,7 @@ def test_tf32_is_for_gpus() -> None:
 
 
 def test_gnmt_attends_to_no_padding_and_sees_no_later_target() -> None:
-    from ssfx.lab.workloads.nets.gnmt import Gnmt
+    from ssfx.lab.workloads.nets.recurrent import Gnmt
 
     torch.manual_seed(0)
     model = Gnmt(vocabulary=11, width=8, layers=3, dropout=0.0).eval()
@@ -105,7 +105,7 @@ def test_bert_trains_on_both_of_its_tasks() -> None:
 
 @pytest.mark.slow
 def test_mask_rcnn_has_a_loss_with_gradients_everywhere() -> None:
-    from ssfx.lab.workloads.nets.detection import MaskRcnn
+    from ssfx.lab.workloads.nets.torchvision_import import MaskRcnn
 
     torch.manual_seed(0)
     model = MaskRcnn(num_classes=5, shorter_side=96)

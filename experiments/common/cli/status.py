@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import click
 
 from experiments.common.claims.ledger import ledgers
-from experiments.common.claims.summary import (
+from experiments.common.claims.verdicts import (
     COLUMNS,
+    Verdict,
     by_kind,
     by_paper,
     by_source,
@@ -17,7 +18,6 @@ from experiments.common.claims.summary import (
     sentence,
     total,
 )
-from experiments.common.claims.verdicts import Verdict
 from experiments.common.figures.every_claim import headlines
 from ssfx.cli.terminal import print_table
 from ssfx.core.case import Case

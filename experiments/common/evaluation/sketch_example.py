@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ssfx.collectives.sketch_hash import PRIME, HashRow, draw
+from ssfx.collectives.s2_sketch import PRIME, HashRow, draw
 
 Array = NDArray[np.float64]
 

@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
-from experiments.common.claims.summary import (
+from experiments.common.claims.verdicts import (
     COLUMNS,
     Column,
+    Verdict,
     by_kind,
     by_paper,
     by_source,
+    headline,
     kind,
     paper_says,
     papers,
     sentence,
     total,
 )
-from experiments.common.claims.verdicts import Verdict, headline
 from experiments.common.figures.discovery import discover, place
 from experiments.common.figures.drawing import Inputs
 from experiments.common.figures.every_claim import verdicts
@@ -49,7 +50,7 @@ ORIGINS = ("computed", "measured", "emulated", "simulated", "published", "restat
 
 
 def report_page(rows: Sequence[Row], pictures: Path) -> str:
-    """Return the whole page; `pictures` is a folder with the figures as PNG, of which some may be missing."""
+    """Return the whole page; `pictures` is a folder with the figures as PNG; some may be missing."""
     figures = sorted(discover().values(), key=lambda figure: place(figure.name))
     found = verdicts(figures, rows)
     counted = headline(found)

@@ -7,18 +7,19 @@ from datetime import datetime
 from typing import Any
 
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
-from experiments.common.claims.summary import (
+from experiments.common.claims.verdicts import (
     COLUMNS,
     Column,
+    Verdict,
     by_kind,
     by_paper,
     by_source,
+    headline,
     paper_says,
     papers,
     tested,
     total,
 )
-from experiments.common.claims.verdicts import Verdict, headline
 from experiments.common.figures.discovery import discover, experiments_dir, place
 from experiments.common.figures.every_claim import headlines, verdicts
 from experiments.common.figures.figure import Figure

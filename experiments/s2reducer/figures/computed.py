@@ -25,7 +25,7 @@ from experiments.common.validation.published_steps import number
 from ssfx.collectives import collectives
 from ssfx.collectives.base import Load
 from ssfx.collectives.primitives import split_sizes, traffic
-from ssfx.collectives.sketch_hash import draw as draw_hashes
+from ssfx.collectives.s2_sketch import draw as draw_hashes
 from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes import schemes

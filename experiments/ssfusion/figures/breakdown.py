@@ -17,10 +17,9 @@ from experiments.common.figures.auto import (
     mark_names,
     say_absent,
 )
-from experiments.common.figures.breakdown import PARTS, breakdown
-from experiments.common.figures.breakdown import finding as breakdown_finding
 from experiments.common.figures.figure import Figure, simulated
-from experiments.common.figures.grouped_bars import judge_cells
+from experiments.common.figures.grouped_bars import PARTS, breakdown, judge_cells
+from experiments.common.figures.grouped_bars import finding as breakdown_finding
 from experiments.common.figures.paper_words import MODELS, SCHEMES, TIMES, columns, panel_order, scheme_name
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt
 from ssfx.core.rows import Row

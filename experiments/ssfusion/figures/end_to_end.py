@@ -1,7 +1,5 @@
 """SSFusion's Fig. 12: quality over steps and over time, from long runs of a small network for each of the paper's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """SSFusion's quality by fusion, from long runs: Figs. 2 and 5(b)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Payload, compressors
 from ssfx.compressors.kernels import Form
-from ssfx.core.component_spec import Catalog
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Catalog
 
 State = Mapping[str, "torch.Tensor"]
 

@@ -1,7 +1,5 @@
 """Calibration: ranks are started on a cluster that is here, measure, and what they found becomes a TimingModel."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -25,7 +23,7 @@ from ssfx.core.origin import Origin
 from ssfx.lab.engines.failure import is_peer_error
 from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
 from ssfx.lab.engines.launch import GRACE_S, settings
-from ssfx.lab.engines.line_rate import measure
+from ssfx.lab.engines.netns import measure
 from ssfx.lab.results.manifest import busy_s, describe, hardware, versions
 from ssfx.perf_model.recorded_times import COMPRESSORS
 from ssfx.perf_model.timing_model import Contention, TimingModel

@@ -1,7 +1,5 @@
 """Files that people have of a cluster, as the text of a cluster file: logs of exchanges."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

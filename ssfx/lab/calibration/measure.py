@@ -4,8 +4,6 @@ It finds its place in RANK and WORLD_SIZE, meets the other ranks in the request'
 is read by `calibrate_cluster`. All ranks do the same at the same time, because they share the machine in training.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -27,8 +25,7 @@ from ssfx.collectives.torch_comm import TorchComm
 from ssfx.compressors.memories import memories
 from ssfx.core import machine
 from ssfx.core.origin import Origin
-from ssfx.lab.calibration.cold_caches import between_layers, cold_s, cpu_s
-from ssfx.lab.calibration.measure_compressors import codec_points, crowding
+from ssfx.lab.calibration.measure_compressors import between_layers, codec_points, cold_s, cpu_s, crowding
 from ssfx.lab.calibration.measure_exchange import exchange_points
 from ssfx.planning.costs import Costs, Curve, Overheads, ring_exchange
 from ssfx.planning.plan import TensorSpec
@@ -36,9 +33,9 @@ from ssfx.planning.profile import Profile
 from ssfx.runtime.exchange import Exchange
 from ssfx.runtime.members import Members
 from ssfx.runtime.offload import HostWorker
+from ssfx.runtime.stats import Tracer
 from ssfx.runtime.store import Store
 from ssfx.runtime.sync import Sync
-from ssfx.runtime.trace import Tracer
 from ssfx.schemes.make_plan import make_plan
 
 COLLECTIVE_TIMEOUT_S = 60

@@ -17,8 +17,8 @@ import torch
 from ssfx.collectives import Reducer, Reduction, collectives
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors.hard_threshold import threshold_for
-from ssfx.compressors.magnitude import top_k
-from ssfx.runtime.online_costs import issuer
+from ssfx.compressors.sparse import top_k
+from ssfx.runtime.online import issuer
 
 PRIMITIVES = (
     "all_reduce", "all_gather", "all_gather_v", "all_gather_twice", "reduce_scatter", "all_to_all", "broadcast", "send",

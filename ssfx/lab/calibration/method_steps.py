@@ -5,8 +5,6 @@
 `ssfx advise target=quality` for the steps of a training.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

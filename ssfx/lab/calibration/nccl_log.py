@@ -4,8 +4,6 @@ A row says the same thing several times (bytes, microseconds and both bandwidths
 of another number of ranks, is seen.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Every rank that torchrun started runs `main`; rank 0 writes the file, which `cluster=FILE` takes.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """A folder of traces, one or more a rank, as the Profile of the slowest rank."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,14 +1,11 @@
 """`ssfx cancel`: end what Slurm has of an experiment."""
 
-from __future__ import annotations
-
 import click
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.paths import results_dir
-from ssfx.lab.engines.sbatch import cancel as end
-from ssfx.lab.engines.sbatch import queued
-from ssfx.lab.engines.submission import submissions
+from ssfx.lab.engines.submission import cancel as end
+from ssfx.lab.engines.submission import queued, submissions
 from ssfx.lab.results.store import Store
 
 

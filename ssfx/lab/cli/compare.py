@@ -1,7 +1,5 @@
 """`ssfx compare`: two or more schemes or runs beside each other, with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -20,7 +20,7 @@ from ssfx.core import accelerator, machine
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.files import check_writable, write_json
 from ssfx.core.paths import conf_dir, reference_dir, results_dir
-from ssfx.lab.engines import hosts, sbatch
+from ssfx.lab.engines import hosts, submission
 from ssfx.lab.results.store import reference_files
 from ssfx.perf_model.gpu_record import record_path
 
@@ -149,7 +149,7 @@ def _engines(torch: dict[str, Any], problem: str) -> list[Check]:
         Check("ssfx run on the CPU (gloo)", bool(torch.get("gloo")), problem, required=True),
         Check("ssfx run device=cuda (nccl)", not no_gpu and bool(torch.get("nccl")), no_gpu),
         Check("ssfx run cluster=emulated_2x1gbit and its like", not hosts.missing(), hosts.missing()),
-        Check("ssfx run engine=slurm", not sbatch.missing(), sbatch.missing()),
+        Check("ssfx run engine=slurm", not submission.missing(), submission.missing()),
         Check("ssfx run cluster=64gpu and others that are not here, simulated", True),
     ]
 

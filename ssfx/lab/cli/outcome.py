@@ -1,7 +1,5 @@
 """What rows say, as tables: schemes side by side with dense DDP, how sure the difference is, and where it is from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +8,7 @@ import click
 
 from ssfx.cli.terminal import print_table, say
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.steps_to_quality import multiples
+from ssfx.lab.calibration.step_law import multiples
 from ssfx.lab.results.comparisons import Panel, median_of, panels, sent_mark
 from ssfx.lab.results.speedup import speedup
 

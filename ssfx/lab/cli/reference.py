@@ -1,7 +1,5 @@
 """Copy the rows of one `ssfx run` into results/reference: python -m ssfx.lab.cli.reference [--finished] NAME WORD..."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

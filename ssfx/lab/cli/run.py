@@ -317,7 +317,7 @@ def print_scripts(job: Job, cases: Iterable[Case], store: Store) -> None:
 
 def submit_and_leave(job: Job, cases: Iterable[Case], figures: Iterable[str], store: Store) -> None:
     """Submit what Slurm has not, and a job that draws `figures` when all of it is over; say how to go on."""
-    from ssfx.lab.engines.sbatch import later, submit
+    from ssfx.lab.engines.submission import later, submit
 
     new = slurm_engine(job).submit(list(cases), store, job.stall_timeout_s)
     if new and (names := list(figures)):

@@ -1,7 +1,5 @@
 """`ssfx show`: one run: its case, where its time went, its plan and its files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`ssfx trace`: a step of a run as it was and as it is simulated, in one Chrome trace: same zero, same tracks."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import read_json
 from ssfx.lab.engines.submission import latest_tasks, submissions
-from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.results.store import RunLock
 from ssfx.lab.worker.heartbeat import read_beat
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def watch(store: Store, look_s: float = LOOK_S) -> None:
 
 def snapshot(store: Store) -> Snapshot:
     """Return how far the runs in the store, and those that Slurm was given, are now."""
-    from ssfx.lab.engines.sbatch import missing, queued
+    from ssfx.lab.engines.submission import missing, queued
 
     found = Snapshot()
     queue: dict[str, str] = {}

@@ -23,7 +23,7 @@ from ssfx.core.rows import Row
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.job import Job
 from ssfx.lab.engines.launch import Launch, settings, worker
-from ssfx.lab.engines.sbatch import requeue
+from ssfx.lab.engines.submission import requeue
 from ssfx.lab.engines.torchrun import Torchrun
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster_file import cluster_on

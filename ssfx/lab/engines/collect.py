@@ -7,11 +7,10 @@ from itertools import accumulate
 from typing import Any
 
 from ssfx.core.case import Case
-from ssfx.core.curves import POINTS
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import statistics
 from ssfx.core.origin import Kind, Origin
-from ssfx.core.rows import LOSS_STEPS, Row
+from ssfx.core.rows import LOSS_STEPS, POINTS, Row
 from ssfx.lab.engines.job import Job
 from ssfx.lab.results.density_bins import merged
 from ssfx.lab.results.manifest import describe, hardware, versions
@@ -181,7 +180,7 @@ Column = list[float | None]
 
 
 def curve_of(records: Sequence[StepRecord]) -> dict[str, Column]:
-    """Return the curve (see ssfx.core.curves) from the records of all steps of one rank, by step; {} without points.
+    """Return the curve (see ssfx.core.rows) from the records of all steps of one rank, by step; {} without points.
 
     Of more than POINTS points, POINTS are kept, equally spaced and with the last one.
     """

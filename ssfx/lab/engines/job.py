@@ -8,7 +8,7 @@ from typing import Any
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import DAMAGED, loads, read, read_json
-from ssfx.lab.results.run_lock import RunLock
+from ssfx.lab.results.store import RunLock
 from ssfx.lab.worker.heartbeat import Beat, read_beat
 
 

@@ -26,10 +26,10 @@ from ssfx.lab.results.sent_methods import methods_of
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.devices import device as data_sheet
 from ssfx.perf_model.devices import has_sheet
-from ssfx.perf_model.memory_footprint import memory_bytes
 from ssfx.perf_model.recorded_times import measured_on
 from ssfx.perf_model.target import Target
 from ssfx.simulator import Simulated
+from ssfx.simulator.pricing.device_memory import memory_bytes
 from ssfx.simulator.trace import chrome_trace
 
 TOGETHER = 200

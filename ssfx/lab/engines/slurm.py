@@ -14,8 +14,19 @@ from ssfx.core.slurm_site import Site
 from ssfx.lab.engines.base import Engine, engines
 from ssfx.lab.engines.failure import RunsFailed
 from ssfx.lab.engines.progress import Report
-from ssfx.lab.engines.sbatch import cancel, ended_as, missing, queued
-from ssfx.lab.engines.submission import Array, ArrayTask, arrays, latest_tasks, submissions, submit_array, submitting
+from ssfx.lab.engines.submission import (
+    Array,
+    ArrayTask,
+    arrays,
+    cancel,
+    ended_as,
+    latest_tasks,
+    missing,
+    queued,
+    submissions,
+    submit_array,
+    submitting,
+)
 from ssfx.lab.engines.torchrun import TRAIN, check_measured
 from ssfx.lab.results.store import Store
 

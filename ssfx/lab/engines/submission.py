@@ -1,25 +1,151 @@
-"""Arrays of Slurm tasks on disk: what each is to run, and under which number Slurm has it.
+"""Arrays of Slurm tasks: what each is to run, what is said to Slurm, under which number it has it, what became of it.
 
 Below results/slurm/ every array has a folder: array.sh, sweep.json (what its tasks read), submitted.json (written when
 Slurm has taken it), and the tasks' logs.
 """
 
 import json
+import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 
 from ssfx.core.case import Case
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import read_json, write_atomic
 from ssfx.core.slurm_site import Site
-from ssfx.lab.engines.sbatch import Shape, script, submit
 from ssfx.lab.results.manifest import now
-from ssfx.lab.results.run_lock import RunLock
-from ssfx.lab.results.store import Store
+from ssfx.lab.results.store import RunLock, Store
 from ssfx.perf_model.cluster_file import cluster_on
+
+TRIES = 10
+PAUSE_S = 30.0
+"""A controller that does not answer is asked so often, with so many seconds between."""
+
+_COMMAND_S = 60
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The nodes that one task needs: how many, and the ranks of each, with a GPU each or on the CPU."""
+
+    nodes: int
+    ranks_per_node: int
+    gpus: bool
+
+
+def script(shape: Shape, tasks: int, command: Sequence[str], log: Path, site: Site) -> str:
+    """Return a batch script for `tasks` array tasks; each runs `command` with its number on the first of its nodes.
+
+    Nodes are asked for whole, with all their memory: what is measured while others run is not a measurement. What
+    `site` leaves open is left to Slurm's own SBATCH_ variables. A task that is requeued appends to its log. ConfigError
+    for a folder of the `log` whose name no script can hold; "%a" in the name of the file is the task's number.
+    """
+    gres = site.gres_of(shape.ranks_per_node if shape.gpus else 0)
+    throttle = f"%{site.throttle}" if site.throttle else ""
+    # SIGUSR1 to the launcher alone: it tells the ranks.
+    warning = [f"--signal=B:USR1@{site.warning_s}"] if site.warning_s else []
+    options = [
+        "--job-name=ssfx", f"--array=0-{tasks - 1}{throttle}", f"--nodes={shape.nodes}", "--ntasks-per-node=1",
+        *([gres] if gres else []), "--exclusive", "--requeue", *warning, *site.directives(),
+    ]  # fmt: skip
+    return _written(options, log, site, f'exec {shlex.join(command)} "$SLURM_ARRAY_TASK_ID"')
+
+
+def later(command: Sequence[str], log: Path, after: Sequence[str], site: Site) -> str:
+    """Return a batch script that runs `command` on one core when the jobs `after` are over, however they ended."""
+    partly = [option for option in site.directives() if not option.startswith(("--time=", "--mem=", "--constraint="))]
+    dependency = f"--dependency=afterany:{':'.join(after)}"
+    return _written(
+        ["--job-name=ssfx-figures", "--ntasks=1", dependency, *partly], log, site, f"exec {shlex.join(command)}"
+    )
+
+
+def _written(options: Sequence[str], log: Path, site: Site, line: str) -> str:
+    if bad := sorted(set(str(log.parent)) & set('"\\\n\r')):
+        raise ConfigError(f"Slurm cannot write logs below {str(log.parent)!r}, because of {bad[0]!r}; set SSFX_RESULTS")
+    output = Path(str(log.parent).replace("%", "%%")) / log.name
+    shell = "#!/bin/bash -l" if site.modules else "#!/bin/bash"  # only a login shell is sure to know `module`
+    return "\n".join([
+        shell, *(f"#SBATCH {option}" for option in (*options, "--open-mode=append", f'--output="{output}"')),
+        *(f"module load {shlex.quote(name)} || exit 1" for name in site.modules),
+        *(f"export {name}={shlex.quote(value)}" for name, value in site.environment.items()),
+        line, "",
+    ])  # fmt: skip
+
+
+def missing() -> str:
+    """Return why nothing can be submitted from here, "" when it can."""
+    absent = [program for program in ("sbatch", "squeue") if shutil.which(program) is None]
+    return f"{absent[0]} is not on the PATH" if absent else ""
+
+
+def submit(path: Path) -> str:
+    """Return the number of the job that Slurm made of the script at `path`; RunError with Slurm's own words."""
+    return _said(["sbatch", "--parsable", str(path)]).partition(";")[0]
+
+
+def cancel(jobs: Sequence[str]) -> None:
+    """Slurm ends these jobs and tasks, and has forgotten those that wait; RunError with Slurm's own words."""
+    if jobs:
+        _said(["scancel", *jobs])
+
+
+def requeue(job: str) -> None:
+    """Slurm ends the task that is this job's number and puts it into the queue again; RunError with its own words."""
+    _said(["scontrol", "requeue", job])
+
+
+def ended_as(task: str) -> str:
+    """Return how Slurm says that a task ended, as "TIMEOUT"; "" where it does not know any more, or is not asked."""
+    if shutil.which("scontrol") is None:
+        return ""
+    try:
+        words = _said(["scontrol", "show", "job", task]).split()
+    except RunError:
+        return ""
+    state = next((word.partition("=")[2] for word in words if word.startswith("JobState=")), "")
+    return "" if state in ("COMPLETED", "FAILED") else state  # these the log explains
+
+
+def queued(tries: int = TRIES, pause_s: float = PAUSE_S, say: Callable[[str], None] | None = None) -> dict[str, str]:
+    """Return why this user's array tasks wait, "" for those that run, by "job_task"; RunError when Slurm is silent.
+
+    At the first silence `say` is called with what went wrong and the time until which Slurm is asked again.
+    """
+    command = ["squeue", "--me", "--noheader", "--array", "--format=%F_%K %t %r"]
+    for left in range(tries - 1, 0, -1):
+        try:
+            return _tasks(_said(command))
+        except RunError as error:
+            if say is not None and left == tries - 1:
+                end = datetime.now().astimezone() + timedelta(seconds=left * pause_s)
+                say(f"{error}; asking Slurm until {end:%H:%M}")
+            time.sleep(pause_s)
+    return _tasks(_said(command))
+
+
+def _tasks(text: str) -> dict[str, str]:
+    lines = (line.split(maxsplit=2) for line in text.splitlines())
+    return {task: " ".join(reason) if state == "PD" else "" for task, state, *reason in lines}
+
+
+def _said(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RunError(f"{command[0]} did not answer: {error}") from None
+    if done.returncode:
+        raise RunError(f"{command[0]} failed: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
+    return done.stdout.strip()
+
 
 MOST_TASKS = 1000
 """Tasks of one array; Slurm's own limit is 1001 unless a site has set another."""

@@ -12,17 +12,15 @@ from ssfx.core.rows import Row
 from ssfx.lab.engines.base import Engine, engines
 from ssfx.lab.engines.failure import RunsFailed
 from ssfx.lab.engines.job import Job
-from ssfx.lab.engines.launch import POLL_S, Launch, Patience
+from ssfx.lab.engines.launch import POLL_S, Launch, Patience, Warned, signals
 from ssfx.lab.engines.places import Place, check_room, places
 from ssfx.lab.engines.progress import Report
-from ssfx.lab.engines.signals import Warned, signals
 from ssfx.lab.results.manifest import code
-from ssfx.lab.results.run_lock import RunLock
-from ssfx.lab.results.store import Store
+from ssfx.lab.results.store import RunLock, Store
 
 TRAIN = "ssfx.lab.workloads.train:train"
 MOST_CASES = 100
-"""Cases of one launch; each holds a file open in all its processes, of which the system allows a thousand or so."""
+"""Cases of one launch; each holds a file open in all its processes, and the system allows a thousand or so."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ssfx.core.curves import points
 from ssfx.core.errors import unknown
-from ssfx.core.rows import Row
+from ssfx.core.rows import Row, points
 
 Mode = Literal["off", "offline", "online"]
 

@@ -16,11 +16,10 @@ from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
 from ssfx.core.files import write_json
-from ssfx.lab.workloads.autocast_regions import Regions
 from ssfx.lab.workloads.base import models
 from ssfx.lab.workloads.declarations import Model
 from ssfx.lab.workloads.samples import SAMPLES, sample_of
-from ssfx.lab.workloads.tracing import Trace, Work, nbytes
+from ssfx.lab.workloads.tracing import Regions, Trace, Work, nbytes
 from ssfx.perf_model.operator_counts import ModelWork, work_dir
 from ssfx.planning.plan import TensorSpec
 

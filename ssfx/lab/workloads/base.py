@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ssfx.core.component_spec import Catalog, Registered
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.registry import Registry
-from ssfx.core.spec import name_of
+from ssfx.core.spec import Catalog, Registered, name_of
 from ssfx.core.user_code import is_own, own_code
 from ssfx.lab.workloads.declarations import ANY as ANY
 from ssfx.lab.workloads.declarations import Dataset as Dataset
@@ -122,6 +122,17 @@ class Models(Registry[Model]):
             batch_size=code.says.get("batch_size", BATCH_SIZE),
             source=str(code.path),
         )
+
+
+def network(name: str, /, **options: Any) -> Callable[[], nn.Module]:
+    """Return what makes `module.Class` of workloads/nets with `options`; torch is imported when it is called."""
+    module, _, function = name.partition(".")
+
+    def build() -> nn.Module:
+        made: nn.Module = getattr(importlib.import_module(f"ssfx.lab.workloads.nets.{module}"), function)(**options)
+        return made
+
+    return build
 
 
 def _no_network(name: str) -> nn.Module:

@@ -30,7 +30,7 @@ from ssfx.core.files import (
     replacing,
     write_json,
 )
-from ssfx.runtime.saved_state import read_state
+from ssfx.runtime.store import read_state
 
 
 def gathered(comm: Comm | None, own: Any) -> list[Any]:

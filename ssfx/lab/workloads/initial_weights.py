@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.paths import weights_folder
-from ssfx.lab.workloads.on_disk.prepared import digest_of
+from ssfx.lab.workloads.on_disk.base import digest_of
 
 if TYPE_CHECKING:
     from torch import nn

@@ -24,11 +24,10 @@ from ssfx.core.origin import Origin
 from ssfx.core.user_code import own_code
 from ssfx.lab.results.manifest import describe, hardware
 from ssfx.lab.workloads.analytic import count_work, first_pass, trace_of, work_of
-from ssfx.lab.workloads.autocast_regions import autocast_regions
 from ssfx.lab.workloads.clock import Clock, Mark
 from ssfx.lab.workloads.declarations import Model
 from ssfx.lab.workloads.step import make_optimizer
-from ssfx.lab.workloads.tracing import Trace, Work
+from ssfx.lab.workloads.tracing import Trace, Work, autocast_regions
 from ssfx.perf_model.devices import SIXTEEN_BIT, Device
 from ssfx.perf_model.devices import device as data_sheet
 from ssfx.perf_model.roofline import BACKWARD, FORWARD, PASSES, around, eager, row_s, update_s

@@ -30,8 +30,7 @@ from ssfx.lab.workloads.base import datasets, models
 from ssfx.lab.workloads.checks import check_case
 from ssfx.lab.workloads.clock import Clock, Mark
 from ssfx.lab.workloads.objective import cross_entropy
-from ssfx.lab.workloads.precision import forward_in, set_precision
-from ssfx.lab.workloads.step import make_optimizer
+from ssfx.lab.workloads.step import forward_in, make_optimizer, set_precision
 from ssfx.perf_model.shipped_profiles import shipped_dir
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile

@@ -19,7 +19,7 @@ from ssfx.core.origin import Origin
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import block_of
-from ssfx.runtime.trace import Tracer
+from ssfx.runtime.stats import Tracer
 from ssfx.simulator.pricing.message_sizes import lane_load
 
 if TYPE_CHECKING:

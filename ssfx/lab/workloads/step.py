@@ -1,7 +1,13 @@
-"""One optimizer step of one rank: micro-batches, backward with exchange, clipping, update, and where its time went."""
+"""One optimizer step of one rank: micro-batches, backward with exchange, clipping, update, and where its time went.
+
+Muon steps hidden matrices along their orthogonalised momentum, all other weights by AdamW. A GPU multiplies in float32
+throughout, or in float32 whose products keep ten bits of the mantissa (TF32).
+"""
 
 import contextlib
 import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -14,16 +20,97 @@ from ssfx.core.errors import unknown
 from ssfx.lab.results.density_bins import binned
 from ssfx.lab.workloads.checks import OPTIMIZERS
 from ssfx.lab.workloads.clock import Clock, Mark
-from ssfx.lab.workloads.muon import Muon
 from ssfx.lab.workloads.objective import cross_entropy
-from ssfx.lab.workloads.precision import forward_in
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.schedule import learning_rate
 from ssfx.lab.workloads.sharded import ShardedExchange
 from ssfx.lab.workloads.stream import Batches
+from ssfx.perf_model.roofline import ITERATIONS
 from ssfx.runtime.attach import exempt_names
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.sync import Sync
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the iteration of Newton and Schulz in Jordan et al. 2024."""
+
+
+def orthogonalised(matrix: torch.Tensor) -> torch.Tensor:
+    """Return about U V^T of the singular value decomposition U S V^T of a float `matrix`, in its dtype."""
+    a, b, c = COEFFICIENTS
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.t() if tall else matrix
+    x = x.div(x.norm().clamp(min=1e-7))  # no singular value is above 1, as the iteration asks
+    for _ in range(ITERATIONS):  # X <- a X + (b A + c A^2) X with A = X X^T: the polynomial a s + b s^3 + c s^5 of each
+        gram = x @ x.t()
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.t() if tall else x
+
+
+class Muon(torch.optim.Optimizer):
+    """One rate for all weights: a matrix's step has the root mean square that AdamW's usually has (Liu et al. 2025).
+
+    Groups with `matrices` hold tensors of two dimensions. `betas`: the first is Muon's momentum, too, with Nesterov's
+    step. Weight decay is decoupled, as AdamW's is.
+    """
+
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float], weight_decay: float
+    ) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "matrices": False})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Step all weights that have a gradient, and return what `closure` returned, if one is given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.mul_(1 - group["lr"] * group["weight_decay"])
+                    update = self._matrix if group["matrices"] else self._adam
+                    p.sub_(group["lr"] * update(p, p.grad, *group["betas"]))
+        return loss
+
+    def _matrix(self, p: torch.Tensor, grad: torch.Tensor, beta: float, _: float) -> torch.Tensor:
+        state = self.state[p]
+        if not state:
+            state["momentum"] = torch.zeros_like(p)
+        momentum: torch.Tensor = state["momentum"].lerp_(grad, 1 - beta)  # m <- beta m + (1 - beta) g
+        update = orthogonalised(grad.lerp(momentum, beta))
+        # U V^T of m x n has the root mean square 1 / sqrt(max(m, n)); AdamW's steps have about 0.2.
+        return update.mul(0.2 * max(p.shape) ** 0.5)
+
+    def _adam(self, p: torch.Tensor, grad: torch.Tensor, beta1: float, beta2: float) -> torch.Tensor:
+        state = self.state[p]
+        if not state:
+            state.update(step=0, first=torch.zeros_like(p), second=torch.zeros_like(p))
+        state["step"] += 1
+        first: torch.Tensor = state["first"].lerp_(grad, 1 - beta1)
+        second: torch.Tensor = state["second"].lerp_(grad * grad, 1 - beta2)
+        at = int(state["step"])  # both moments began at zero: divided by 1 - beta^t
+        return first.div(1 - beta1**at) / (second.div(1 - beta2**at).sqrt() + 1e-8)
+
+
+AUTOCAST = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""What forward passes compute in, by precision."""
+
+
+def set_precision(precision: str) -> None:
+    """Float32 matrix products and convolutions are exact from now on, or TF32 if `precision` is "tf32".
+
+    Torch's own defaults differ: convolutions in TF32, matrix products exact. A row that says fp32 must mean both.
+    """
+    fast = precision == "tf32"
+    torch.set_float32_matmul_precision("high" if fast else "highest")
+    torch.backends.cudnn.allow_tf32 = fast
+
+
+def forward_in(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Forward passes inside compute in `precision`, by autocast where it has 16 bits."""
+    dtype = AUTOCAST[precision]
+    return torch.autocast(device.type, dtype=dtype) if dtype != torch.float32 else contextlib.nullcontext()
 
 
 @dataclass(frozen=True)

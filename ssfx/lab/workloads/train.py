@@ -23,10 +23,9 @@ from ssfx.lab.workloads.checkpoint import Checkpoints, summed, together
 from ssfx.lab.workloads.checks import check_case
 from ssfx.lab.workloads.initial_weights import start_from
 from ssfx.lab.workloads.metrics.tally import QUALITY, Tally, quality_of
-from ssfx.lab.workloads.precision import AUTOCAST, set_precision
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.sharded import ShardedExchange, exchange_options, load_shards, local, shard, shards_in, whole
-from ssfx.lab.workloads.step import Stepper, make_optimizer
+from ssfx.lab.workloads.step import AUTOCAST, Stepper, make_optimizer, set_precision
 from ssfx.runtime.sync import Sync
 from ssfx.runtime.virtual_ranks import share_weights
 from ssfx.schemes import schemes

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from ssfx.core.errors import ConfigError, SsfxError
 from ssfx.core.files import replacing
-from ssfx.runtime.saved_state import read_state
+from ssfx.runtime.store import read_state
 from ssfx.runtime.sync import Sync
 from ssfx.sharded.sync import ShardedSync
 

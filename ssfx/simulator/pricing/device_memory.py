@@ -1,4 +1,4 @@
-"""Device memory that a plan takes on one rank, use by use: whether it fits, and what would if it does not."""
+"""Device memory that data-parallel training of a model takes, or a plan of it, use by use: what fits, what would."""
 
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -7,16 +7,75 @@ from typing import Any
 
 from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import build
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.perf_model.devices import SIXTEEN_BIT, device, has_sheet
-from ssfx.perf_model.given_time import given_time
-from ssfx.perf_model.memory_footprint import OPTIMIZER_STATE
 from ssfx.perf_model.operator_counts import is_counted, model_work
+from ssfx.perf_model.saved_profiles import given_time
 from ssfx.planning.plan import ITEM_BYTES, Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import ShardedPlan
 from ssfx.simulator.pricing.message_sizes import lane_bytes
-from ssfx.simulator.pricing.shard_messages import handed_over, is_native
+from ssfx.simulator.pricing.sharded_step import handed_over, is_native
+
+OPTIMIZER_STATE = {"sgd": 1, "adam": 2, "adamw": 2, "muon": 1}
+"""Copies of the parameters that an optimizer keeps; sgd has momentum, and so has muon (two moments of vectors)."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of device memory that one rank takes, by use.
+
+    `parameters` are float32, with the 16-bit copies that autocast keeps of them in bf16 and fp16. `activations` is what
+    autograd keeps for backward. Left out: workspaces of libraries, the driver's context, fragmentation, and messages in
+    flight.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer_state: int
+    activations: int
+    residual: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.parameters + self.gradients + self.optimizer_state + self.activations + self.residual
+
+
+def memory_bytes(
+    model: str,
+    batch_size: int | None = None,
+    optimizer: str | None = None,
+    *,
+    residual_copies: int = 0,
+    fused_attention: bool = False,
+    precision: str = "fp32",
+) -> Footprint:
+    """Return what a rank of `model` keeps in device memory; None takes the customary batch size and optimizer.
+
+    `residual_copies` is the number of tensors the size of the gradient that error feedback keeps: 0 for dense training
+    and without memory, 1 for a residual, 2 with momentum correction. `fused_attention` keeps no matrices of scores.
+    In bf16 and fp16 activations take half; of layers that are customarily computed again only inputs are kept. The
+    world size changes none of it. ConfigError for an unknown model or optimizer, or a batch size below 1.
+    """
+    work = model_work(model)
+    samples = work.batch_size if batch_size is None else batch_size
+    chosen = work.optimizer if optimizer is None else optimizer
+    if samples < 1:
+        raise ConfigError(f"batch_size must be at least 1, got {samples}")
+    if chosen not in OPTIMIZER_STATE:
+        raise unknown("optimizer", chosen, OPTIMIZER_STATE)
+    weights = 4 * work.numel
+    per_sample = work.kept_bytes(fused_attention=fused_attention)
+    half = precision in SIXTEEN_BIT
+    return Footprint(
+        parameters=weights + (weights // 2 if half else 0),
+        gradients=weights,
+        optimizer_state=OPTIMIZER_STATE[chosen] * weights,
+        activations=per_sample * samples // (2 if half else 1),
+        residual=residual_copies * weights,
+    )
+
 
 GB = 2**30
 """A GB as devices are sold with."""

@@ -15,8 +15,7 @@ from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.perf_model.timing_model import TimingModel
-from ssfx.planning.costs import Costs, Curve
-from ssfx.planning.measured_curve import MeasuredCurve
+from ssfx.planning.costs import Costs, Curve, MeasuredCurve
 from ssfx.simulator.pricing.features import (
     ASKED,
     CALLS,

@@ -9,15 +9,59 @@ What torch does, and so what is modelled (torch 2.14, `_fsdp_param_group.py`):
 * Exchanges of one communicator follow each other in the order of their issue. Those of replicas have another one: where
   they take other links, both are under way at a time. What compresses runs in a stream of its own beside backward.
 * On hosts an exchange holds up the training thread.
+
+A sum travels as torch's reduce-scatter where all of it is dense, and a gather as torch's all-gather. Else every rank
+sends every other a row, laid out as the message of a lane: its chunk of a sum, or its shards of the weights.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ssfx.planning.plan import ITEM_BYTES
+from ssfx.collectives.primitives import Traffic, traffic
+from ssfx.planning.plan import ITEM_BYTES, Lane, Plan
 from ssfx.planning.profile import Profile
-from ssfx.planning.sharding import Sharding, Unit, block_of
+from ssfx.planning.sharding import ShardedPlan, Sharding, Unit, block_of
+from ssfx.simulator.pricing.message_sizes import lane_bytes
 from ssfx.simulator.pricing.task import Resource, Stage, Task
+
+_ALIGNED = 4  # typed views of a received row need it
+
+
+def is_native(lane: Lane) -> bool:
+    """Return whether a sum over shards or a gather of weights is torch's own."""
+    return all(segment.dense for segment in lane.segments)
+
+
+def row_bytes(plan: Plan, lane: Lane) -> int:
+    """Return the bytes that a rank sends to each other one for a lane that is compressed."""
+    return -(-lane_bytes(plan, lane) // _ALIGNED) * _ALIGNED
+
+
+def handed_over(plan: Plan, lane: Lane) -> int:
+    """Return the bytes that a rank brings to a sum over shards, its own chunk among them, or to a gather of weights."""
+    rows = 1 if lane.collective == "all_gather" else plan.world_size
+    return rows * (plan.numel(lane) * _item_bytes(plan, lane) if is_native(lane) else row_bytes(plan, lane))
+
+
+def shard_traffic(plan: Plan, lane: Lane, rank: int = 0) -> Traffic:
+    """Return what a rank sends for a sum over shards, or for a gather of weights."""
+    whole = _item_bytes(plan, lane) if is_native(lane) else row_bytes(plan, lane)
+    return traffic(lane.collective, handed_over(plan, lane), plan.world_size, rank, whole)
+
+
+def _item_bytes(plan: Plan, lane: Lane) -> int:
+    return ITEM_BYTES[plan.by_name[lane.tensors[0]].dtype]
+
+
+def gathered_bytes(found: ShardedPlan) -> list[int]:
+    """Return the bytes that a rank brings to one gather of each group's weights: its shards with their padding."""
+    sharding = found.sharding
+    if found.weights is None:
+        return [unit.shard_numel(sharding.shards) * ITEM_BYTES[sharding.gather_dtype] for unit in found.units]
+    sizes = [0] * len(found.units)
+    for (bucket, _), lane in found.weights.lanes():
+        sizes[found.of_weights[bucket]] += handed_over(found.weights, lane)
+    return sizes
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ssfx.compressors.kernels.cpu.codes import sums_by_sign
+from ssfx.compressors.kernels.cpu.codes import CHUNK, pack_signs, sums_by_sign, unpack
 from ssfx.compressors.kernels.cpu.jit import compiled
-from ssfx.compressors.kernels.cpu.pack import CHUNK, unpack
-from ssfx.compressors.kernels.cpu.signs import pack_signs
 from ssfx.compressors.kernels.gradients import accumulate
 
 if TYPE_CHECKING:

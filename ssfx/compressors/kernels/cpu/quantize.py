@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ssfx.compressors.kernels.cpu.codes import (
+    CHUNK,
     LARGEST,
+    add_levels,
+    add_signs,
     in_steps,
     largest_key,
     level_codes,
+    pack,
+    pack_signs,
     sign_codes,
     sum_of_magnitudes,
     sum_of_squares,
@@ -24,9 +29,7 @@ from ssfx.compressors.kernels.cpu.codes import (
 )
 from ssfx.compressors.kernels.cpu.columns import add_columns, column_means
 from ssfx.compressors.kernels.cpu.jit import compiled
-from ssfx.compressors.kernels.cpu.pack import CHUNK, add_levels, add_signs, pack
 from ssfx.compressors.kernels.cpu.random_keys import key, signed
-from ssfx.compressors.kernels.cpu.signs import pack_signs
 from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.reference.pack import FIRST, RESOLUTION, SECOND, offset_of
 

@@ -8,8 +8,8 @@ from ssfx.compressors.kernels.cpu.sampling import ID_STEP, RUN, jitter, sample_o
 from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.interface import Bound, Moments, Rule, Tail
 from ssfx.compressors.kernels.reference.blocks import block_norms as block_norms
+from ssfx.compressors.kernels.reference.blocks import largest_of_chunks as largest_of_chunks
 from ssfx.compressors.kernels.reference.blocks import take_blocks as take_blocks
-from ssfx.compressors.kernels.reference.chunks import largest_of_chunks as largest_of_chunks
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:

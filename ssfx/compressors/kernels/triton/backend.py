@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.interface import READY, Moments, Rule, Tail
 from ssfx.compressors.kernels.reference.blocks import block_norms as block_norms
+from ssfx.compressors.kernels.reference.blocks import largest_of_chunks as largest_of_chunks
 from ssfx.compressors.kernels.reference.blocks import take_blocks as take_blocks
-from ssfx.compressors.kernels.reference.chunks import largest_of_chunks as largest_of_chunks
 from ssfx.compressors.kernels.triton import compact as compaction
 from ssfx.compressors.kernels.triton import memory, statistics
 from ssfx.compressors.kernels.triton import select as selection

@@ -6,10 +6,10 @@ import hashlib
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ssfx.core.component_spec import NoOptions
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import NoOptions
 from ssfx.lab.workloads.base import Dataset, datasets
 from ssfx.lab.workloads.metrics.tally import added
 from ssfx.lab.workloads.stream import SampleStream

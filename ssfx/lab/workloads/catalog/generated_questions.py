@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import Dataset, datasets
 from ssfx.lab.workloads.metrics.tally import added, answers_tally
 from ssfx.lab.workloads.stream import SampleStream
@@ -34,19 +35,18 @@ _SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "pi", "ro", "su", "ta", 
 
 
 @dataclass(frozen=True)
-class GeneratedQuestionsOptions:
+class GeneratedQuestionsOptions(Bounded):
     """Tokens per sample, question included, and questions generated for training and held out."""
 
     seq_len: int = 32
-    train_samples: int = 8192
-    held_out_samples: int = 512
+    train_samples: Annotated[int, 1] = 8192
+    held_out_samples: Annotated[int, 1] = 512
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         least = _BEFORE + _SLOT * len(QUESTIONS)
         if self.seq_len < least:
             raise ValueError(f"seq_len must be at least {least}, got {self.seq_len}")
-        if min(self.train_samples, self.held_out_samples) < 1:
-            raise ValueError("train_samples and held_out_samples must be at least 1")
 
 
 @datasets.register(GeneratedQuestionsOptions())

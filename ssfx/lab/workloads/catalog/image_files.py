@@ -13,8 +13,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
 from ssfx.core.paths import DATA_VARIABLE, data_root
 from ssfx.lab.workloads.base import datasets
-from ssfx.lab.workloads.on_disk.base import FileDataset, batches
-from ssfx.lab.workloads.on_disk.fetch import download_root
+from ssfx.lab.workloads.on_disk.base import FileDataset, batches, download_root
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,23 +5,17 @@ Batch sizes and sequences are those of single devices in public recipes: `Sample
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from ssfx.lab.workloads.base import Model, models
+from ssfx.lab.workloads.base import Model, models, network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import nn
 
 
-def _decoder(kind: str, **config: object) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        from ssfx.lab.workloads.nets.hugging_face import decoder
-
-        return decoder(kind, **config)
-
-    return build
+def _decoder(kind: str, **config: Any) -> Callable[[], nn.Module]:
+    return network("hugging_face.decoder", kind=kind, **config)
 
 
 def _qwen3(width: int, layers: int, heads: int, inner: int, *, tied: bool) -> Callable[[], nn.Module]:
@@ -29,24 +23,6 @@ def _qwen3(width: int, layers: int, heads: int, inner: int, *, tied: bool) -> Ca
         "Qwen3", vocab_size=151936, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
         num_key_value_heads=8, head_dim=128, intermediate_size=inner, tie_word_embeddings=tied,
     )  # fmt: skip
-
-
-def _vit_huge() -> nn.Module:
-    from ssfx.lab.workloads.nets.hugging_face import vit
-
-    return vit(width=1280, layers=32, heads=16, patch=14)
-
-
-def _whisper_large() -> nn.Module:
-    from ssfx.lab.workloads.nets.hugging_face import Transcriber
-
-    return Transcriber(width=1280, layers=32, heads=20, vocabulary=51865)
-
-
-def _dit_xl() -> nn.Module:
-    from ssfx.lab.workloads.nets.dit import DiT
-
-    return DiT(width=1152, layers=28, heads=16)
 
 
 _LLAMA3_8B = _decoder(
@@ -84,12 +60,15 @@ for _model in (
     Model("gpt_oss_20b", "GPT-OSS-20B, 32 experts of which a token has 4, 20914.8 M parameters", "GPT-OSS tokens",
           _GPT_OSS, 1, "transformers GptOssForCausalLM; openai/gpt-oss-20b", 131072, recompute=True),
     Model("vit_huge", "ViT-H/14 with a 1000-class head, 632.0 M parameters", "RGB images 3x224x224 of 1000 classes",
-          _vit_huge, 64, "transformers ViTForImageClassification; google/vit-huge-patch14-224-in21k",
+          network("hugging_face.vit", width=1280, layers=32, heads=16, patch=14), 64,
+          "transformers ViTForImageClassification; google/vit-huge-patch14-224-in21k",
           fused_attention=True),
     Model("dit_xl", "DiT-XL/2 on latents of 256x256, 674.8 M trained parameters", "latents 4x32x32 of 1000 classes",
-          _dit_xl, 32, "Peebles and Xie, ICCV 2023; github.com/facebookresearch/DiT", fused_attention=True),
+          network("dit.DiT", width=1152, layers=28, heads=16), 32,
+          "Peebles and Xie, ICCV 2023; github.com/facebookresearch/DiT", fused_attention=True),
     Model("whisper_large", "Whisper large-v2, 1541.4 M trained parameters", "spectrograms of 30 s with transcripts",
-          _whisper_large, 8, "transformers WhisperForConditionalGeneration; openai/whisper-large-v2",
+          network("hugging_face.Transcriber", width=1280, layers=32, heads=20, vocabulary=51865), 8,
+          "transformers WhisperForConditionalGeneration; openai/whisper-large-v2",
           fused_attention=True, recompute=True),
 ):  # fmt: skip
     models.add(_model)

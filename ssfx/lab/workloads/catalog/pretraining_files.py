@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles, lines
+from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles, lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,16 +24,12 @@ VOCABULARY = 30522
 
 
 @dataclass(frozen=True)
-class PretrainingOptions:
+class PretrainingOptions(Bounded):
     """Tokens per sample, ACP-SGD's; `tokenizer` and `vocabulary` as those of squad."""
 
-    seq_len: int = 64
+    seq_len: Annotated[int, 8] = 64
     tokenizer: str = "tokenizer"
-    vocabulary: int = 8192
-
-    def __post_init__(self) -> None:
-        if self.seq_len < 8 or self.vocabulary < 300:
-            raise ValueError("seq_len must be at least 8 and vocabulary at least 300")
+    vocabulary: Annotated[int, 300] = 8192
 
 
 @datasets.register(PretrainingOptions())

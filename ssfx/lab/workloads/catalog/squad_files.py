@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.metrics.tally import answers_tally
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.fetch import fetch_file, fetch_tokenizer
-from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles
+from ssfx.lab.workloads.on_disk.base import fetch_file, fetch_tokenizer
+from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,21 +32,17 @@ LONGEST_ANSWER = 30
 
 
 @dataclass(frozen=True)
-class SquadOptions:
+class SquadOptions(Bounded):
     """Tokens per sample, question included, and by how many tokens windows of a longer context are apart.
 
     `tokenizer`: a folder, below that of the data set or absolute, or bpe to train one here, with at most `vocabulary`
     tokens.
     """
 
-    seq_len: int = 384
-    stride: int = 128
+    seq_len: Annotated[int, 8] = 384
+    stride: Annotated[int, 1] = 128
     tokenizer: str = "tokenizer"
-    vocabulary: int = 8192
-
-    def __post_init__(self) -> None:
-        if self.seq_len < 8 or self.stride < 1 or self.vocabulary < 300:
-            raise ValueError("seq_len must be at least 8, stride at least 1 and vocabulary at least 300")
+    vocabulary: Annotated[int, 300] = 8192
 
 
 @dataclass(frozen=True)

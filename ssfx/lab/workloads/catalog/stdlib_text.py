@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import Dataset, datasets
 from ssfx.lab.workloads.metrics.tally import added
 from ssfx.lab.workloads.stream import SampleStream
@@ -31,16 +32,17 @@ _EVALUATION_BATCH = 32
 
 
 @dataclass(frozen=True)
-class StdlibTextOptions:
+class StdlibTextOptions(Bounded):
     """Bytes per sample, bytes of source that are read, and held-out bytes that `evaluate` scores."""
 
-    seq_len: int = 128
-    max_bytes: int = 4 * 2**20
+    seq_len: Annotated[int, 1] = 128
+    max_bytes: Annotated[int, 2**16] = 4 * 2**20
     held_out_bytes: int = 2**16
 
     def __post_init__(self) -> None:
-        if self.seq_len < 1 or self.max_bytes < 2**16 or self.held_out_bytes <= self.seq_len:
-            raise ValueError("seq_len must be at least 1, max_bytes at least 65536, held_out_bytes above seq_len")
+        super().__post_init__()
+        if self.held_out_bytes <= self.seq_len:
+            raise ValueError("held_out_bytes must be above seq_len")
 
 
 @datasets.register(StdlibTextOptions())

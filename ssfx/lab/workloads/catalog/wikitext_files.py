@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.base import batches
-from ssfx.lab.workloads.on_disk.fetch import fetch_tables, fetch_tokenizer
-from ssfx.lab.workloads.on_disk.prepared_files import PreparedFiles, TokenizedFiles, lines
+from ssfx.lab.workloads.on_disk.base import batches, fetch_tables, fetch_tokenizer
+from ssfx.lab.workloads.on_disk.prepared import PreparedFiles, TokenizedFiles, lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,30 +35,22 @@ def text_names(part: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class WordOptions:
+class WordOptions(Bounded):
     """Words per sample."""
 
-    seq_len: int = 70
-
-    def __post_init__(self) -> None:
-        if self.seq_len < 1:
-            raise ValueError(f"seq_len must be at least 1, got {self.seq_len}")
+    seq_len: Annotated[int, 1] = 70
 
 
 @dataclass(frozen=True)
-class TokenOptions:
+class TokenOptions(Bounded):
     """Tokens per sample; `tokenizer`: a folder, below that of the data set or absolute, or bpe to train one here.
 
     `vocabulary`: at most so many tokens has the one that is trained.
     """
 
-    seq_len: int = 1024
+    seq_len: Annotated[int, 1] = 1024
     tokenizer: str = "tokenizer"
-    vocabulary: int = 8192
-
-    def __post_init__(self) -> None:
-        if self.seq_len < 1 or self.vocabulary < 300:
-            raise ValueError("seq_len must be at least 1 and vocabulary at least 300")
+    vocabulary: Annotated[int, 300] = 8192
 
 
 class _Text(PreparedFiles):

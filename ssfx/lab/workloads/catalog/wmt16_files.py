@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
+from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.base import batches
-from ssfx.lab.workloads.on_disk.fetch import fetch_tables
-from ssfx.lab.workloads.on_disk.prepared_files import TokenizedFiles
+from ssfx.lab.workloads.on_disk.base import batches, fetch_tables
+from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,20 +35,16 @@ OWN = 3
 
 
 @dataclass(frozen=True)
-class Wmt16Options:
+class Wmt16Options(Bounded):
     """Tokens of the longest sentence; longer pairs are left out, as GNMT's script does.
 
     `tokenizer`: a folder, below that of the data set or absolute, or bpe to train one here, with at most `vocabulary`
     tokens.
     """
 
-    seq_len: int = 50
+    seq_len: Annotated[int, 2] = 50
     tokenizer: str = "tokenizer"
-    vocabulary: int = 32000
-
-    def __post_init__(self) -> None:
-        if self.seq_len < 2 or not 300 <= self.vocabulary <= VOCABULARY - OWN:
-            raise ValueError(f"seq_len must be at least 2 and vocabulary in 300 .. {VOCABULARY - OWN}")
+    vocabulary: Annotated[int, f"[300, {VOCABULARY - OWN}]"] = 32000
 
 
 @datasets.register(Wmt16Options())
@@ -87,7 +83,7 @@ class Wmt16(TokenizedFiles):
         return np.array(found, np.int32), kept
 
     def _pairs(self, part: str) -> Iterator[tuple[str, str]]:
-        from ssfx.lab.workloads.on_disk.prepared_files import rows
+        from ssfx.lab.workloads.on_disk.prepared import rows
 
         paths = self.paths(PARTS.index(part))
         for row in rows(paths):

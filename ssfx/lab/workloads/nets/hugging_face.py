@@ -99,6 +99,11 @@ class SpanReader(nn.Module):
         return torch.stack((out.start_logits, out.end_logits), dim=1)
 
 
+def span_reader(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:
+    """Return `bert_qa` as a SpanReader."""
+    return SpanReader(bert_qa(width=width, layers=layers, heads=heads, vocabulary=vocabulary))
+
+
 def vit(*, width: int, layers: int, heads: int, patch: int = 16) -> nn.Module:
     """Return a vision transformer for 224x224 images in square patches and 1000 classes."""
     transformers = _transformers()

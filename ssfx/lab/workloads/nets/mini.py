@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from ssfx.lab.workloads.nets.cifar import BasicBlock
 from ssfx.lab.workloads.nets.hugging_face import SpanReader
-from ssfx.lab.workloads.nets.resnet import BasicBlock
 from ssfx.lab.workloads.nets.torchvision_import import import_torchvision
 
 

@@ -1,23 +1,28 @@
-"""What data sets in files have in common: which files, where, and what is said when one is not there."""
+"""What data sets in files have in common: which files, where, and what is said when one is not there.
+
+Nothing is downloaded but for data.download=true.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ssfx.core.component_spec import NoOptions
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
 from ssfx.core.paths import DATA_VARIABLE, data_root
+from ssfx.core.spec import NoOptions
 from ssfx.lab.workloads.declarations import Dataset
-from ssfx.lab.workloads.on_disk.prepared import digest_of
+from ssfx.lab.workloads.on_disk.tokens import TRAINED
 
 if TYPE_CHECKING:
     from ssfx.lab.workloads.on_disk.loader import MapStream, Samples
     from ssfx.lab.workloads.stream import Batch
+
 
 EVALUATION_BATCH = 32
 
@@ -125,3 +130,71 @@ def _found(folder: Path, names: tuple[str, ...]) -> list[Path]:
         elif found := sorted(folder.glob(name)):
             return found
     return []
+
+
+def fetch_file(url: str, folder: str, name: str) -> None:
+    """Fetch one file, unless it is there."""
+    path = _place(folder) / name
+    if path.exists():
+        return
+    import urllib.request  # late: every command that names a model imports this module, and few download
+
+    partial = path.with_name(f"{name}.partial")
+    try:
+        urllib.request.urlretrieve(url, partial)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise RunError(f"{url} cannot be downloaded: {error}") from None
+    partial.rename(path)
+
+
+def fetch_tokenizer(name: str, folder: str, tokenizer: str) -> None:
+    """Fetch the tokenizer of a model on the Hugging Face hub, unless it is there or one is trained."""
+    path = _place(folder) / tokenizer / "tokenizer.json"
+    if tokenizer == TRAINED or path.exists():
+        return
+    from tokenizers import Tokenizer
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        Tokenizer.from_pretrained(name).save(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise RunError(f"the tokenizer {name} cannot be downloaded: {error}") from None
+
+
+def fetch_tables(name: str, config: str, folder: str) -> None:
+    """Fetch a data set of the Hugging Face hub, or take it from the cache of `datasets`, as one parquet file a part."""
+    import datasets
+
+    place = _place(folder)
+    try:
+        for part, table in datasets.load_dataset(name, config).items():
+            table.to_parquet(str(place / f"{part}.parquet"))
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise RunError(f"{name} cannot be downloaded: {error}") from None
+
+
+def download_root() -> Path:
+    """Return the folder of the user's data sets; RunError when none is set."""
+    root = data_root()
+    if root is None:
+        raise RunError(f"data.download=true needs a place to put files; name it with data.root=DIR or {DATA_VARIABLE}")
+    return root
+
+
+def _place(folder: str) -> Path:
+    place = download_root() / folder
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def digest_of(paths: Iterable[Path], *more: object) -> str:
+    """Return 16 hex digits of the content of files and of `more`; RunError for one that cannot be read."""
+    found = hashlib.sha256(repr(more).encode())
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror}") from None
+    return found.hexdigest()[:16]

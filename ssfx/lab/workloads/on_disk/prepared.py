@@ -1,4 +1,7 @@
-"""Arrays that take a while to make from the user's files: made once, by one process, and mapped into memory by all."""
+"""Arrays that take a while to make from the user's files: made once, by one process, and mapped into memory by all.
+
+Data sets in files that are brought into arrays once, also in tokens, share what is here.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +10,28 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ssfx.core.errors import RunError
 from ssfx.core.files import DAMAGED, read_json, set_aside, write_json
 from ssfx.core.lazy import numpy as np
 from ssfx.core.paths import cache_dir
+from ssfx.lab.workloads.on_disk import tokens as t
+from ssfx.lab.workloads.on_disk.base import FileDataset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
+
 VERSION = 3
 """Goes into every key: counted up when samples are made in another way."""
 _DIGESTS = "digests.json"
-
-
-def digest_of(paths: Iterable[Path], *more: object) -> str:
-    """Return 16 hex digits of the content of files and of `more`; RunError for one that cannot be read."""
-    found = hashlib.sha256(repr(more).encode())
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                found.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise RunError(f"{path} cannot be read: {error.strerror}") from None
-    return found.hexdigest()[:16]
 
 
 def prepared(key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[np.generic]]:
@@ -79,3 +75,65 @@ def _write(folder: Path, arrays: Arrays) -> None:
     digests = {path.name: _digest(path) for path in temporary.glob("*.npy")}
     write_json(temporary / _DIGESTS, json.dumps(digests))
     temporary.rename(folder)
+
+
+class PreparedFiles(FileDataset):
+    """Files that are read once for every content and options; later calls map the arrays that were made of them."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.seq_len = options.seq_len
+
+    @cached_property
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return prepared(f"{self.name}-{self.fingerprint()}", self._make)
+
+    @abstractmethod
+    def _make(self) -> Arrays:
+        """Return the arrays that samples are cut from."""
+
+
+class TokenizedFiles(PreparedFiles):
+    """The same in tokens; `options.tokenizer` is a folder, or bpe to train one of at most `options.vocabulary`."""
+
+    @property
+    def wanted(self) -> tuple[tuple[str, ...], ...]:
+        """The files, and a tokenizer unless one is trained."""
+        return (*self.files, *t.wanted(self.options.tokenizer))
+
+    def tokenizer_for(self, texts: Iterable[str], limit: int) -> Any:
+        """Return the tokenizer in the files, or one trained on `texts`, of at most `limit` tokens."""
+        if self.options.tokenizer == t.TRAINED:
+            return t.train_tokenizer(texts, min(self.options.vocabulary, limit))
+        return t.load_tokenizer(self.paths(len(self.files))[0], limit)
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+_KINDS = {".parquet": "parquet", ".json": "json", ".csv": "csv"}
+
+
+def rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """Yield every row of files of one kind, by their ending; a line of any other file is a row {"text": line}.
+
+    RunError for what cannot be read.
+    """
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        os.environ.setdefault(name, "1")
+    import datasets
+
+    datasets.disable_progress_bars()
+    kind = _KINDS.get(paths[0].suffix, "text")
+    try:
+        yield from datasets.load_dataset(kind, data_files=[str(path) for path in paths], split="train", streaming=True)
+    except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
+        raise RunError(f"{paths[0]} cannot be read as {kind}: {error}") from None
+
+
+def lines(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield the column "text" of tables, or the lines of texts, without the line break at their end."""
+    for row in rows(paths):
+        if "text" not in row:
+            raise RunError(f"{paths[0]} has no column text; it has {', '.join(row)}")
+        yield row["text"].removesuffix("\n")
