@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import quantizers
 from ssfx.compressors.quantizer import Quantizer, add_agreed, check_range, code_bytes, proposed
 from ssfx.core.lazy import torch
-from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class TernGradOptions(Bounded):
+class TernGradOptions:
     """`clip`: magnitudes are limited to so many standard deviations first; 0 does not limit them.
 
     `shared`: the largest scale of all ranks is everybody's, so that an all-reduce can add the levels, a byte each.
     """
 
-    clip: Annotated[float, 0] = 2.5
+    clip: float = 2.5
     shared: bool = False
+
+    def __post_init__(self) -> None:
+        if self.clip < 0:
+            raise ValueError(f"clip must be positive, or 0 for no limit, got {self.clip:g}")
 
 
 @compressors.register(TernGradOptions())

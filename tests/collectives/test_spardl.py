@@ -210,7 +210,7 @@ REFUSED: list[tuple[str, str]] = [
     ("teams=0", "teams must be at least 1"),
     ("sag=bruck", "sag=bruck has no effect with one team; drop it, or use teams=2"),
     ("teams=6,sag=recursive", "power of two of teams, got 6; use sag=bruck"),
-    ("teams=2,sag=ring", "sag must be auto, recursive or bruck, got ring"),
+    ("teams=2,sag=ring", "sag must be one of auto, recursive, bruck, got ring"),
 ]
 
 

@@ -188,7 +188,7 @@ def test_receivers_see_what_is_not_finite(spec: str, bad: float, numel: int) -> 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("qsgd(bits=3)", "bits must be 2, 4 or 8"),
+        ("qsgd(bits=3)", "bits must be one of 2, 4, 8"),
         ("qsgd(bucket=100)", "multiple of 8"),
         ("qsgd(norm=l1)", "l2 or max"),
         ("qsgd(bits=4,shared=True,nearest=True)", "drop shared, or nearest"),
