@@ -165,11 +165,12 @@ def test_the_order_is_that_of_a_real_backward_pass(name: str) -> None:
 def test_shipped_work_is_up_to_date(name: str) -> None:
     """FLOPs and order are the model's; how operators are cut into kernels may change a little with torch's version."""
     shipped, now = model_work(name), count_work(name)
-    # Transformers renames parts: with one that is older than the counts, shapes and their order tell as much.
+    # Transformers renames parts, and moves a few bytes: one that is older than the counts has shapes and order alike.
+    counted_by, here = (_release(work.versions.get("transformers", "0.0")) for work in (shipped, now))
+    older = here < counted_by
     shapes, counted = ([spec.shape for spec in work.tensors] for work in (shipped, now))
     assert shapes == counted
-    known = {one for one, _ in models[name].on_meta().named_parameters()}
-    assert shipped.tensors == now.tensors or not known.issuperset(spec.name for spec in shipped.tensors)
+    assert shipped.tensors == now.tensors or older
     assert shipped.flops() == now.flops()
     assert (shipped.inputs, shipped.batch_size, shipped.optimizer) == (now.inputs, now.batch_size, now.optimizer)
     assert shipped.activation_bytes == pytest.approx(now.activation_bytes, rel=0.1)
@@ -181,4 +182,9 @@ def test_shipped_work_is_up_to_date(name: str) -> None:
         grow, fixed = ([total[part] for total in totals] for part in (slice(6), slice(6, 9)))
         assert grow[0] == pytest.approx(grow[1], rel=0.1), passed
         for column, (a_sample, *both) in enumerate(zip(grow[1][3:], *fixed, strict=True), 6):
-            assert both[0] == pytest.approx(both[1], rel=0.1, abs=0.01 * a_sample), (passed, COLUMNS[column])
+            near = 0.01 * a_sample if older else None
+            assert both[0] == pytest.approx(both[1], rel=0.1, abs=near), (passed, COLUMNS[column])
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
