@@ -152,10 +152,14 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
         return None
     tasks = sorted({task for law in laws.values() for task in law.tasks})
     table: list[dict[str, Any]] = []
-    size_in = (COLUMN_IN * max(1.7, len(tasks)), 3.1)
-    canvas, axes = plt.subplots(1, len(tasks), figsize=size_in, squeeze=False, layout="constrained")
+    columns = min(3, len(tasks))
+    lines = -(-len(tasks) // columns)
+    size_in = (COLUMN_IN * max(1.7, columns), 0.5 + 2.6 * lines)
+    canvas, axes = plt.subplots(lines, columns, figsize=size_in, squeeze=False, layout="constrained")
+    for unused in axes.flat[len(tasks) :]:
+        unused.set_axis_off()
     keys: dict[str, Any] = {}
-    for task, axis in zip(tasks, axes[0], strict=True):
+    for task, axis in zip(tasks, axes.flat, strict=False):
         longest = max(row.case.steps for row in long if task_of(row) == task)
         (keys["dense"],) = axis.plot([0, longest], [0, longest], color="black", linewidth=0.8, linestyle="--")
         for name, (words, colour) in SHOWN.items():
@@ -176,7 +180,8 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
         axis.set_title(task, loc="left", fontweight="bold")
         axis.set(xlim=(0, longest), ylim=(0, longest), xlabel="steps of dense training to a quality")
         axis.grid()
-    axes[0][0].set_ylabel("steps of the method to it")
+    for first in axes[:, 0]:
+        first.set_ylabel("steps of the method to it")
     canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=5, columnspacing=1.2)
     said = caption_text([origin(long)], canvas.get_figwidth())
     say_origin(canvas, said)
