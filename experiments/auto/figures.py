@@ -154,7 +154,7 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     table: list[dict[str, Any]] = []
     columns = min(3, len(tasks))
     lines = -(-len(tasks) // columns)
-    size_in = (COLUMN_IN * max(1.7, columns), 0.5 + 2.6 * lines)
+    size_in = (COLUMN_IN * (2 if columns > 1 else 1.7), 0.5 + 2.2 * lines)
     canvas, axes = plt.subplots(lines, columns, figsize=size_in, squeeze=False, layout="constrained")
     for unused in axes.flat[len(tasks) :]:
         unused.set_axis_off()
@@ -169,7 +169,7 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
             for reached, mark in ((True, "o"), (False, "x")):
                 shown = [(at, steps) for at, steps, there in points if there is reached]
                 at, steps = [x for x, _ in shown], [y for _, y in shown]
-                axis.scatter(at, steps, s=8, marker=mark, color=colour, alpha=0.6, linewidths=0.8)
+                axis.scatter(at, steps, s=4, marker=mark, color=colour, linewidths=0.6)
             if law := laws.get(name):
                 ends = [1.0, float(longest)]
                 fitted = [law.delay_steps + (1 + law.factor) * end for end in ends]

@@ -13,7 +13,7 @@ WORDS = ["model=resnet_tiny", "cluster=acpsgd_10gbe"]
 
 def test_a_simulated_device_alone_takes_the_time_that_was_given():
     (case,) = resolve_simulations([*WORDS, "scheme=ddp", "iteration_ms=253"])
-    (usual,) = resolve_simulations([*WORDS, "scheme=ddp"])
+    (usual,) = resolve_simulations([*WORDS, "scheme=ddp", "cluster.host_us=0"])  # a host is in the time that was given
     target, step = simulate_case(case)
     plain, faster = simulate_case(usual)
     assert target.profile.alone_s() == pytest.approx(0.253)

@@ -123,8 +123,13 @@ def test_nothing_that_does_not_fit_is_counted(committed: list[Row], found: list[
 def test_more_bandwidth_never_raises_a_gain(found: list[CheckedPlace]):
     """What surely pays at a rate surely pays at all lower ones, where the plan there sends by kinds that are as sure.
 
-    No gain rises by more than what plans are off.
+    No gain rises by more than what plans are off, where as many methods have a quality that somebody recorded: `auto`
+    may send by a kind there that it does not send by at a higher rate.
     """
+
+    def known(one: CheckedMethod) -> bool:
+        return one.more_steps is not None
+
     series: dict[tuple[object, ...], list[CheckedPlace]] = {}
     for one in on_the_map(found):
         key = (one.model, one.device, one.precision, one.network, "nics_per_node=8" in one.cluster)
@@ -139,7 +144,7 @@ def test_more_bandwidth_never_raises_a_gain(found: list[CheckedPlace]):
             }
             assert sure <= {one.scheme for one in low.wins}
         for low, high in pairwise(ascending):
-            if {one.scheme for one in high.methods} <= {one.scheme for one in low.methods}:
+            if {one.scheme for one in high.methods if known(one)} <= {one.scheme for one in low.methods if known(one)}:
                 assert high.gain <= low.gain + 0.03, (low, high)
 
 

@@ -277,7 +277,7 @@ def test_a_delay_weighs_the_less_the_longer_the_training_and_the_worst_run_admit
 
 
 def test_the_quality_of_a_ratio_a_family_or_an_optimizer_that_was_never_recorded_is_unknown() -> None:
-    """PowerSGD was recorded of an LSTM at 5x and 18x with Adam. At 60x, in a transformer or with SGD nobody knows."""
+    """PowerSGD was recorded of an LSTM at 5x and 18x with Adam. At 60x, in a transformer or with Muon nobody knows."""
     lstm = [("lstm.weight_ih_l0", (1024, 256)), ("lstm.weight_hh_l0", (1024, 256))]
     known = network(lstm, "adam")
     assert steps_of_method(known, "all_reduce", "powersgd(rank=16)", 1.0, "joint").share is not None
@@ -286,7 +286,7 @@ def test_the_quality_of_a_ratio_a_family_or_an_optimizer_that_was_never_recorded
             known,
             "powersgd(rank=2)",
         ),
-        "is recorded of lstm networks with sgd": (network(lstm, "sgd"), "powersgd(rank=16)"),
+        "is recorded of lstm networks with muon": (network(lstm, "muon"), "powersgd(rank=16)"),
         "is recorded of lstm networks with an unknown optimizer": (network(lstm, ""), "powersgd(rank=16)"),
         "is recorded of transformers with sgd": (network(TRANSFORMER, "sgd"), "powersgd(rank=16)"),
         "is recorded of networks of no recorded family": (network([("0.weight", (999, 99))], "adam"), "powersgd"),

@@ -60,7 +60,7 @@ class Source:
         self.vectors, self.keys = self.pairs[pair][:2]
 
 
-def point(batch: Batch) -> Source:
+def _point(batch: Batch) -> Source:
     """Return where the kernels find the batch's gradients, which count as accumulated from now on.
 
     A gradient that the kernels cannot read, or a memory that they do not know, is accumulated here instead.
@@ -123,7 +123,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     else:
         least = np.fmax(thresholds.numpy(), 0, dtype=np.float32, casting="same_kind").view(np.int32)
     grads = batch.grads  # they must live until the kernel has read them
-    source = point(batch)
+    source = _point(batch)
     exact, form = payload.values is batch.payload.values, source.form
     clear, mask = (exact and form.clear, exact and form.mask) if form is not None else (False, False)
     compiled.select(
@@ -163,7 +163,7 @@ def moments(batch: Batch) -> Moments:
     """Return the sums over every segment; gradients are accumulated on the way."""
     segments = _statistics(batch).segments
     grads = batch.grads  # they must live until the kernel has read them
-    source = point(batch)
+    source = _point(batch)
     out, largest = np.empty((4, len(segments))), np.empty(len(segments), np.int32)
     statistics.moments(segments, source.pieces, source.vectors, source.weights, source.keys, out, largest)
     del grads
