@@ -9,6 +9,7 @@ from typing import Any
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.verdicts import (
     COLUMNS,
+    JUDGED,
     Column,
     Verdict,
     by_kind,
@@ -178,7 +179,7 @@ def by_other_times(found: Sequence[Verdict]) -> str:
     """Return how many claims come out otherwise by times fitted to other numbers of the same paper."""
     counting = headline(found)
     nominal = {name: one.outcome for name, one in counting.items() if one.calibration == "nominal"}
-    published = {one.claim: one.outcome for one in found if one.calibration == "published"}
+    published = {one.claim: one.outcome for one in found if one.calibration == "published" and one.outcome in JUDGED}
     both = [(nominal[name], published[name]) for name in nominal if name in published]
     gained, lost = both.count(("disagrees", "agrees")), both.count(("agrees", "disagrees"))
     return (
