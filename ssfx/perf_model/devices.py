@@ -22,7 +22,7 @@ TENSOR_MATMUL_EFFICIENCY = 0.8
 """The same in matrix products: the one assumed of float32, because no better source is known."""
 
 HOST_S = 25e-6
-"""Seconds in which the host issues a kernel of an eager training step, where nobody measured it: that of one H200 took
+"""Seconds in which the host issues a kernel of an eager training step, where it was not measured: that of one H200 took
 16 to 40 us (docs/validation.md)."""
 
 _MUST = ("conv_flops", "matmul_flops", "memory_bytes_s", "memory_gib", "pcie_gbps")

@@ -245,8 +245,8 @@ def test_committed_simulations_are_what_the_simulator_gives_now(tmp_path):
         now = step.metrics(one.case.world_size * one.case.batch_size)
         if one.case.experiment == "edition2026":  # packed rows keep what figures read
             now = {name: now[name] for name in READ}
-        if one.case.virtual:  # what ranks sent was counted, and CLT-k's leader sends a few bytes less than is planned
-            now = {name: value for name, value in now.items() if not name.endswith("_bytes")}
-        kept = {name: one.metrics[name] for name in now}
-        assert kept == pytest.approx(json.loads(json.dumps(now)), rel=1e-9, abs=0), one.case.label
+        for name, value in json.loads(json.dumps(now)).items():
+            # What virtual ranks sent was counted: CLT-k's leader sends four bytes less than is planned.
+            near = 1e-4 if one.case.virtual and name == "sent_bytes" else 1e-9
+            assert one.metrics[name] == pytest.approx(value, rel=near, abs=0), (one.case.label, name)
         assert one.manifest["plan_digest"] == step.plan.digest, one.case.label

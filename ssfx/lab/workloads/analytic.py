@@ -27,9 +27,9 @@ from ssfx.planning.plan import TensorSpec
 @contextlib.contextmanager
 def as_on_gpu(trace: Trace) -> Iterator[None]:
     """Dropout is one kernel and an LSTM layer two for each step, where the meta device has many; attention is written
-    out, as its matrices of scores are, unless the trace is of a model that fuses it. A layer that asks whether its
-    device is under autocast is told no, where torch knows no autocast of the meta device and fails. A single random
-    number is 0.5: transformers draws one for each layer, and leaves the layer out where it is below a small share.
+    out, as its matrices of scores are, unless the trace is of a model that fuses it. `is_autocast_enabled` is
+    False for the meta device, of which torch knows no autocast and raises. A single random number is 0.5: transformers
+    draws one for each layer, and leaves the layer out where it is below a small share.
     """
 
     def dropout(x: Tensor, p: float = 0.5, training: bool = True, _inplace: bool = False) -> Tensor:
