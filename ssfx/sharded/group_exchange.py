@@ -15,7 +15,7 @@ from ssfx.collectives.comm import Comm
 from ssfx.compressors import Compressor, Context, build
 from ssfx.compressors.batch import Batch, Part, compress
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.message import Message, Room, StepKey
+from ssfx.runtime.message import Message, Room, StepKey, all_finite
 from ssfx.runtime.message_layout import MessageLayout
 from ssfx.sharded.legs import ShardLeg, places_of, runs_of
 from ssfx.sharded.torch_fsdp import ShardGroup, local_shard
@@ -150,7 +150,7 @@ class GroupExchange:
                         message.compress(index)
             message.start()
         received = [part for message in self._messages for part in message.finish()]
-        self._note(torch.stack([torch.isfinite(part).all() for part in received]).all() if received else None)
+        self._note(all_finite(received) if received else None)
         for message in self._messages:
             message.decode({}, self._room)
             for name in message.lane.tensors:

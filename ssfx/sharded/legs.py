@@ -26,6 +26,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Bucket, Lane, Plan, TensorSpec
+from ssfx.runtime.message import all_finite
 from ssfx.runtime.message_layout import MessageLayout, Section
 from ssfx.runtime.message_state import MessageState
 from ssfx.runtime.online import costs_for
@@ -277,8 +278,7 @@ class ShardLeg:
                 offset += hi - lo
         if self._state is None:
             return None
-        largest = torch.stack([torch.linalg.vector_norm(part, float("inf")).float() for part in (inputs, self._out)])
-        return torch.isfinite(largest).all()
+        return all_finite((inputs, self._out))
 
     def commit(self, names: Collection[str]) -> None:
         """Make what this step left of the tensors `names` the committed memory."""

@@ -233,19 +233,27 @@ def _add(codes, zero, step, target):  # type: ignore[no-untyped-def]
 
 
 @compiled()
+def _add_buckets(codes, zero, steps, size, start, target):  # type: ignore[no-untyped-def]
+    """Add the codes of elements from `start` on, bucket by bucket."""
+    at = 0
+    while at < len(target):
+        g = (start + at) // size
+        upto = min((g + 1) * size - start, len(target))
+        _add(codes[at:upto], zero, steps[g], target[at:upto])
+        at = upto
+
+
+@compiled()
 def _add_levels(codes, bits, offset, steps, size, out):  # type: ignore[no-untyped-def]
     waiting = np.empty(CHUNK, np.uint8)
-    signed, zero = codes.view(np.int8), np.int32(offset)
-    n = len(out)
-    for g in range(0, n, size):
-        end, step = min(g + size, n), steps[g // size]
+    signed, zero, n = codes.view(np.int8), np.int32(offset), len(out)
+    for start in range(0, n, CHUNK):  # a chunk is unpacked whole: buckets may be much shorter
+        target = out[start : min(start + CHUNK, n)]
         if bits == 8:
-            _add(signed[g:end], zero, step, out[g:end])
-            continue
-        for start in range(g, end, CHUNK):
-            target = out[start : min(start + CHUNK, end)]
+            _add_buckets(signed[start : start + len(target)], zero, steps, size, start, target)
+        else:
             unpack(codes[start * bits // 8 :], bits, waiting[: len(target)])
-            _add(waiting, zero, step, target)
+            _add_buckets(waiting, zero, steps, size, start, target)
 
 
 WIDTH = 16
