@@ -4,7 +4,7 @@ import pytest
 from results.test_store import make_row
 from workloads.fakes import make_case
 
-from experiments.common.pages.step_law import step_law_block
+from experiments.common.pages.step_law import step_law_block, varied_block
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import fitted, step_laws
 
@@ -62,6 +62,21 @@ def test_runs_of_virtual_ranks_count_and_those_of_both_count_once() -> None:
 
 def test_runs_of_other_numbers_of_ranks_are_compared_with_dense_ones_of_theirs() -> None:
     assert step_laws([long_row("ddp", 0, 0, 0), long_row("topk", 0, 20, 0, world_size=8)]) == {}
+
+
+def test_the_law_takes_runs_at_the_rate_of_dense_training_and_the_page_shows_others_beside_them() -> None:
+    dense = [long_row("ddp", 0, 0, 0, lr=0.1), long_row("ddp", 0, 0, 0, lr=0.1, world_size=8)]
+    rows = [long_row("topk", 0, 0, 0.2, lr=0.1), long_row("topk", 0, 0, 0.4, lr=0.1, world_size=8)]
+    tuned = long_row("topk", 0, 0, 0.1, lr=0.2)
+    for row in (*dense, *rows, tuned):
+        row.metrics["perplexity"] = row.curve["perplexity"][-1]  # type: ignore[index]
+    assert step_laws([*dense, *rows, tuned])["topk"].each == step_laws([*dense, *rows])["topk"].each
+    lines = varied_block([*dense, *rows, tuned]).splitlines()[2:]
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    assert [(ranks, rate, more) for _, _, ranks, rate, _, _, more, _ in cells] == [
+        ("1", "0.1", "+20 %"), ("1", "0.2", "+10 %"), ("8", "0.1", "+40 %"),
+    ]  # fmt: skip
+    assert "long_quality" in varied_block([*dense, rows[0]])  # a method with a single set-up has no line
 
 
 def test_an_interval_covers_runs_that_differ_and_few_runs_have_none() -> None:

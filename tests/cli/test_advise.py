@@ -198,7 +198,7 @@ def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(mo
     out = " ".join(capsys.readouterr().out.split())
     assert "faster by these times, quality unknown or worse: s2reducer" in out
     assert "faster by these times, which were never checked for what sends alike: ddp_bf16" in out
-    assert "by 5 runs of transformers with adamw at 2x over 50 dense steps" in out
+    assert "by 5 runs of transformers with adamw at 2x over 50 dense steps on 4 ranks" in out
     error = entries["ddp_fp16"]["error"]
     assert error["sent"] == "16-bit sums"
     assert (error["network"], error["few"]) == ("GPUs over TCP", 0), "that was asked about, where none was compared"

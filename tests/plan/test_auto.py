@@ -250,7 +250,10 @@ def test_a_quality_allows_what_the_worst_recorded_run_allows(quality: str) -> No
             assert any(reason.startswith(row["words"]) for reason in found.left_out)
 
 
-RECORD = {"family": "conv", "optimizer": "sgd", "compression": 8.0, "runs": 2, "reached": 2, "dense_steps": 50.0}
+RECORD = {
+    "family": "conv", "optimizer": "sgd", "compression": 8.0, "runs": 2, "reached": 2, "dense_steps": 50.0,
+    "ranks": [4],
+}  # fmt: skip
 
 
 def law(delay_steps: float, factor: float, **changes: object) -> dict[str, object]:
@@ -273,7 +276,8 @@ def test_a_delay_weighs_the_less_the_longer_the_training_and_the_worst_run_admit
     assert needed(law(60, 0.01, unreached=0.6)).share is None
     short = needed({**RECORD, "more_steps": [0.5, 0.6], "long": None})
     assert (short.share, short.worst) == (0.5, 0.6)
-    assert str(short) == "+50% steps (worst run +60%), 2 runs of conv networks with sgd at 8x over 50 dense steps"
+    where = "2 runs of conv networks with sgd at 8x over 50 dense steps on 4 ranks"
+    assert str(short) == f"+50% steps (worst run +60%), {where}"
 
 
 def test_the_quality_of_a_ratio_a_family_or_an_optimizer_that_was_never_recorded_is_unknown() -> None:

@@ -14,7 +14,7 @@ from experiments.common.pages.options_page import options_page
 from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
 from experiments.common.pages.recorded_runs import steps_block as gpu_steps_block
 from experiments.common.pages.reproduction import IMAGES, reproduction_page, status_block
-from experiments.common.pages.step_law import step_law_block, time_to_target_block
+from experiments.common.pages.step_law import step_law_block, time_to_target_block, varied_block
 from experiments.common.validation.ground_truth import NAMES, load
 from experiments.common.validation.scores import Scores, percent
 from ssfx.advice import advise
@@ -88,6 +88,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
         docs / "workloads.md": {
             "models": models_block(),
             "law": step_law_block(rows),
+            "varied": varied_block(rows),
             "times": time_to_target_block(rows),
         },
         docs / "profiles.md": {"analytic": analytic_block()},

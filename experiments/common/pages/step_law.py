@@ -8,7 +8,21 @@ from experiments.common.pages.markdown import none_yet, table
 from experiments.common.validation.scores import Pair, score
 from ssfx.advice.time_to_quality import time_to_quality, way
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import EXPERIMENT, FEWEST_RUNS, Interval, StepLaw, method, step_laws, task_of
+from ssfx.lab.calibration.step_law import (
+    EXPERIMENT,
+    FEWEST_RUNS,
+    Interval,
+    StepLaw,
+    dense_runs,
+    extra_steps,
+    is_dense,
+    law_of,
+    long_rows,
+    method,
+    place,
+    step_laws,
+    task_of,
+)
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search.auto_steps import MOST_UNREACHED
 from ssfx.schemes.search.recorded_network import family_of
@@ -61,6 +75,40 @@ def _between(interval: Interval | None, form: str, scale: float) -> str:
         return ""
     low, high = interval
     return f" ({scale * low:+{form}} to {scale * high:+{form}})"
+
+
+VARIED_HEADER = ("method", "task", "ranks", "rate", "quality", "dense, same ranks", "more steps", "never reached")
+
+
+def varied_block(rows: Sequence[Row]) -> str:
+    """Return a line for each run of a method that a task was trained with on several numbers of ranks, or rates."""
+    long = long_rows(rows)
+    dense = dense_runs(long)
+    runs: dict[tuple[str, str], list[Row]] = {}
+    for row in long:
+        if not is_dense(row) and place(row) in dense:
+            runs.setdefault((method(row), task_of(row)), []).append(row)
+    varied = {at: own for at, own in sorted(runs.items()) if len({(r.case.world_size, r.case.lr) for r in own}) > 1}
+    if not varied:
+        return none_yet(f"ssfx run experiment={EXPERIMENT}")
+    lines = []
+    for (name, task), own in varied.items():
+        for row in sorted(own, key=lambda row: (row.case.world_size, row.case.lr or 0.0, row.case.seed)):
+            other = dense[place(row)]
+            found = extra_steps(other, row)
+            delay, factor = law_of([found])
+            missed = len(found.bounds) / (len(found.bounds) + len(found.pairs))
+            told = "worse" if missed > MOST_UNREACHED else f"{100 * (delay / other.case.steps + factor):+.0f} %"
+            qualities = (_quality(one) for one in (row, other))
+            lines.append((
+                name, task, str(row.case.world_size), f"{row.case.lr:g}", *qualities, told, f"{100 * missed:.0f} %"
+            ))  # fmt: skip
+    return table(VARIED_HEADER, lines)
+
+
+def _quality(row: Row) -> str:
+    value = float(row.metrics[str(row.case.target_metric)] or 0.0)
+    return f"{value:.1f}" if row.case.target_metric == "perplexity" else f"{100 * value:.1f} %"
 
 
 TIMES_HEADER = ("task", "scheme", "predicted s", "actual s", "range of the actual", "error")

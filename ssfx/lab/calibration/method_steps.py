@@ -16,7 +16,16 @@ from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import Spec
-from ssfx.lab.calibration.step_law import EXPERIMENT, StepLaw, is_dense, method, step_laws, task_of, usual_memory
+from ssfx.lab.calibration.step_law import (
+    EXPERIMENT,
+    StepLaw,
+    at_dense_rate,
+    is_dense,
+    method,
+    step_laws,
+    task_of,
+    usual_memory,
+)
 from ssfx.lab.results.store import read_rows
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search.recorded_network import Network, family_of
@@ -62,12 +71,14 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     A task is a model and an optimizer: its family, its optimizer, and the compression of its network by the method,
     within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over those of
     dense runs of the same seeds, less 1, and the share of the worst run; None where a run did not reach its target.
-    kept_back: the share of a gradient's norm that error feedback kept back; None where it was not measured. long: the
-    law of long runs, None without any. schemes: the same of schemes that send by more than one method, with long runs
-    alone.
+    kept_back: the share of a gradient's norm that error feedback kept back; None where it was not measured. ranks: how
+    many trained. long: the law of long runs at the rate of dense training, None without any. schemes: the same of
+    schemes that send by more than one method, with long runs alone.
     """
     rows = [row for row in rows if row.case.target_metric is not None and not row.case.scheme_options]
+    long = at_dense_rate(row for row in rows if row.case.experiment == EXPERIMENT)
     short = [row for row in rows if row.case.experiment != EXPERIMENT]
+    rows = [*short, *long]
     dense = {(row.case.model, row.case.seed): _steps(row) for row in short if is_dense(row)}
     groups: dict[Method, list[Row]] = {}
     for row in rows:
@@ -82,6 +93,7 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
             task: {
                 **_held(on := _network(own[0]), on.compression(spec, density or 1.0, said["calls"])),
                 **_task(own, dense),
+                "ranks": _ranks(own),
                 "long": (law := laws.get(f"{(scheme, spec, density)} {task}")) and _plain(law),
             }
             for task, own in _by_task(runs)
@@ -103,6 +115,12 @@ def _task_name(method: str, row: Row) -> str:
 def _by_task(runs: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """Return the runs of each task, by its name."""
     return [(name, [row for row in runs if task_of(row) == name]) for name in sorted(set(map(task_of, runs)))]
+
+
+def _ranks(runs: Sequence[Row]) -> list[int]:
+    """Return the numbers of ranks of the long runs; without any, of the short ones."""
+    long = [row for row in runs if row.case.experiment == EXPERIMENT]
+    return sorted({row.case.world_size for row in long or runs})
 
 
 def _network(row: Row) -> Network:
@@ -136,6 +154,7 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
         tasks = {
             task: {
                 **_held(_network(own[0]), law.compression or 1.0),
+                "ranks": _ranks(own),
                 "long": _plain(law),
             }
             for task, own in _by_task(runs)

@@ -146,7 +146,7 @@ def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) ->
 
     `label` says which rows are of one method, "" for none; without it that is `method`.
     """
-    long = long_rows(rows)
+    long = at_dense_rate(long_rows(rows))
     dense = dense_runs(long)
     runs: dict[str, list[Row]] = {}
     for row in long:
@@ -180,6 +180,13 @@ def once(rows: Iterable[Row]) -> list[Row]:
 def dense_runs(rows: Iterable[Row]) -> dict[Place, Row]:
     """Return the dense run of every place."""
     return {place(row): row for row in rows if is_dense(row)}
+
+
+def at_dense_rate(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows but those that learn at another rate than the dense runs of their task: these were tuned."""
+    rows = list(rows)
+    rates = {task_of(row): row.case.lr for row in rows if is_dense(row)}
+    return [row for row in rows if row.case.lr == rates.get(task_of(row), row.case.lr)]
 
 
 def is_dense(row: Row) -> bool:

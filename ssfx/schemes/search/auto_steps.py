@@ -111,7 +111,7 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
     if law is None:
         if task["more_steps"] is None:
             return Needed(None, f"worse: {task['reached']} of {task['runs']} runs of {on} reached their target")
-        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps"
+        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps on {ranks_of(task)}"
         return Needed(task["more_steps"][0], source, task["more_steps"][1], task["runs"])
     if law["unreached"] > MOST_UNREACHED:
         return Needed(
@@ -120,8 +120,14 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
     worst = max(_at(delay_steps, factor, train_steps) for delay_steps, factor in law["each"])
     return Needed(
         _at(law["delay_steps"], law["factor"], train_steps),
-        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps", worst, len(law["each"]),
+        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps on {ranks_of(task)}", worst,
+        len(law["each"]),
     )  # fmt: skip
+
+
+def ranks_of(task: Mapping[str, Any]) -> str:
+    """Return on how many ranks a task's runs trained, in words."""
+    return f"{', '.join(map(str, task['ranks']))} ranks"
 
 
 def _runs(number: int) -> str:
