@@ -22,13 +22,13 @@ from ssfx.simulator.pricing.message_sizes import plan_bytes
 DENSE = "dense sums"
 SUMS = ("all_reduce", "hierarchical_all_reduce", "block_all_reduce", "row_sparse")
 _SUMMED = {"fp16": "16-bit sums", "bf16": "16-bit sums", "acpsgd": "low-rank sums", "powersgd": "low-rank sums"}
-USUAL = (None, "none", "residual")
-"""Memories that a scheme has by default."""
 LIMIT = MORE_STEPS["normal"]
 """How many more steps than dense training, as a share, the worst recorded run of a method of an answer may need."""
 
 DENSE_STEPS = Needed(0.0, "every element in 32 bits", 0.0)
 """Of a plan that compresses nothing."""
+ROUNDED_STEPS = Needed(0.0, "16 bits count as dense where no run says otherwise", 0.0)
+"""Of 16 bits where no record holds."""
 
 
 def ways(plan: Plan) -> tuple[str, ...]:
@@ -54,32 +54,35 @@ def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
     family, its optimizer and its compression, or where runs missed the quality.
     """
     records = {
-        steps_of_method(
-            network, "all_reduce" if collective == "hierarchical_all_reduce" else collective, str(one.compressor),
-            one.density, "each" if len(one.tensors) == 1 else "joint", train_steps,
-        )
-        for collective, one in _segments(plan) if one.compressor
-    }  # fmt: skip
+        _of_method(collective, one, network, train_steps) for collective, one in _segments(plan) if one.compressor
+    }
     worst = max(records, key=lambda known: inf if known.worst is None else known.worst, default=DENSE_STEPS)
     if worst.share is None:
         return worst
     return replace(worst, share=max(0.0, worst.share), runs=min((known.runs for known in records), default=0))
 
 
+def _of_method(collective: str, one: Segment, network: Network, train_steps: int) -> Needed:
+    found = steps_of_method(
+        network, "all_reduce" if collective == "hierarchical_all_reduce" else collective, str(one.compressor),
+        one.density, "each" if len(one.tensors) == 1 else "joint", train_steps,
+    )  # fmt: skip
+    return ROUNDED_STEPS if found.unknown and build(str(one.compressor)).lossless else found
+
+
 def steps_of_scheme(plan: Plan, density: float | None, network: Network, train_steps: int) -> Needed:
-    """Return what the scheme's own runs say that sent like `plan`; without any what its worst method needs."""
+    """Return what the scheme's own runs say that sent like `plan`; where none holds what its worst method needs."""
     specs = {str(one.compressor) for _, one in _segments(plan) if one.compressor}
     tasks = [
         task
         for law in scheme_laws()
-        if law["scheme"] == plan.scheme and specs == {law["compressor"]} and law["memory"] in USUAL
+        if law["scheme"] == plan.scheme and specs == {law["compressor"]}
         and (law["density"] == density or not build(law["compressor"]).sparse)
         for task in law["tasks"].values()
     ]  # fmt: skip
-    if not tasks:
-        return steps_of(plan, network, train_steps)
     ratio = sum(spec.nbytes for spec in plan.tensors) / plan_bytes(plan)
-    return worst_of(tasks, network, ratio, train_steps, plan.scheme)
+    own = worst_of(tasks, network, ratio, train_steps, plan.scheme)
+    return steps_of(plan, network, train_steps) if own.unknown else own
 
 
 def recorded_spec(compressor: str, network: Network, train_steps: int = TRAIN_STEPS) -> str:

@@ -44,6 +44,17 @@ def test_other_densities_have_no_law_of_a_scheme() -> None:
     assert {one.train_steps for one in found} == {10_000}
 
 
+def test_sixteen_bits_count_as_dense_where_nothing_is_recorded_and_ablations_are_no_law() -> None:
+    """No run has fp16 of an LSTM with Muon. ACP-SGD without feedback was recorded, and is not what acpsgd does."""
+    setting = resolve_setting([*WORDS, "optimizer=muon"])
+    found = {one.entry.scheme: one.needed for one in training_times(advise(setting, ["ddp_fp16", "powersgd"]))}
+    assert (found["ddp_fp16"].share, found["powersgd"].unknown) == (0.0, True)
+    assert "16 bits count as dense" in found["ddp_fp16"].source
+    setting = resolve_setting(["model=vgg_small_cifar10", "cluster=emulated_4x1gbit"])
+    acpsgd = next(one for one in training_times(advise(setting, ["acpsgd"])) if one.entry.scheme == "acpsgd")
+    assert acpsgd.needed.share == pytest.approx(0.507, abs=0.01)  # with it; without: never reached
+
+
 @pytest.mark.parametrize("model", ["lstm_wikitext2_small", "vgg_small_cifar10"])
 def test_nothing_that_keeps_the_quality_of_auto_trains_much_faster(model: str) -> None:
     """Must hold of quality=normal, in its cheap form: simulated, on the tasks of the long runs.

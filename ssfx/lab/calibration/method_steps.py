@@ -145,8 +145,12 @@ def _of(row: Row) -> Method | None:
 
 
 def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the laws of every other scheme of the long runs, with its compressor, density and memory."""
-    others = [row for row in rows if row.case.experiment == EXPERIMENT and (is_dense(row) or _of(row) is None)]
+    """Return the laws of every other scheme of the long runs that fed errors back as it does unless somebody asks."""
+    others = [
+        row
+        for row in rows
+        if row.case.experiment == EXPERIMENT and usual_memory(row) and (is_dense(row) or _of(row) is None)
+    ]
     laws = step_laws(others, lambda row: _task_name(method(row), row))
     found = []
     for label in sorted({method(row) for row in others if not is_dense(row)}):
@@ -161,10 +165,9 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
             if (law := laws.get(f"{label} {task}")) is not None
         }  # fmt: skip
         case = runs[0].case
-        found.append({
-            "scheme": case.scheme, "compressor": case.compressor, "density": case.density, "memory": case.memory,
-            "tasks": tasks,
-        })  # fmt: skip
+        found.append(
+            {"scheme": case.scheme, "compressor": case.compressor, "density": case.density, "tasks": tasks}
+        )  # fmt: skip
     return [one for one in found if one["tasks"]]
 
 

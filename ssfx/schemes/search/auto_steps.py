@@ -44,6 +44,11 @@ class Needed:
         """Return whether every recorded run of the method needed no more than the share `limit`."""
         return self.worst is not None and self.worst <= limit
 
+    @property
+    def unknown(self) -> bool:
+        """True where no record holds."""
+        return self.source.startswith(UNKNOWN)
+
     def __str__(self) -> str:
         """Return the share and its source in words."""
         if self.share is None:
