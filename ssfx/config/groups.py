@@ -80,6 +80,8 @@ def check_choice(group: str, value: Any) -> str:
             raise _no_cluster(name)
         if group == "model" and name.endswith(".py"):
             raise ConfigError(f"model={name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
+        if group == "scheme" and exists("compressor", name):
+            raise ConfigError(f"scheme={name}: {name} is a compressor; write scheme=per_tensor compressor={name}")
         raise unknown(group, name, choices(group), OTHER_CHOICES.get(group, {}))
     return text if spec.options else name
 

@@ -106,7 +106,7 @@ OTHERS = {
     "simulate --plugin gone.py model=gpt2 cluster=box": "there is no file",
     "run device=gpu": "'cuda'",
     "run experiment=fig11": "'throughput'", "run experiment=ssfusion.fig12": "'long_quality'",
-    "run engine=mpi": "'torchrun'",
+    "run engine=mpi": "'torchrun'", "plan model=gpt2 scheme=dgc": "scheme=per_tensor compressor=dgc",
     "profile": "say what to measure",
     "help": "'--help'", "version": "'--version'", "attach": "in your script", "recommend": "'advise'",
     "list gpus": "'devices'", "list networks": "'links'",

@@ -28,6 +28,16 @@ def with_loss():
 def bare():
     return build_model()[0]
 
+def images():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
+images.sample = (3, 4, 4)
+images.num_values = 5
+images.batch_size = 7
+
+def tokens():
+    return build_model()[0]
+tokens.sample = (8,)
+
 def wrong():
     return build_model()[0], torch.randn(6, 9)
 """
@@ -80,6 +90,18 @@ def test_a_saved_profile_is_not_taken_for_what_it_is_not(capsys):
     for text in ("{}", '{"model": 1', "[]"):
         Path("c.json").write_text(text)
         assert "is no profile that can be read" in refusal(capsys, "advise", "profile=c.json", "cluster=16gpu")
+
+
+def test_a_model_alone_is_measured_and_counted_where_the_file_says_what_a_sample_is(capsys):
+    assert main(["profile", "mine.py:images", "--out", "a.json"]) == 0
+    assert main(["profile", "mine.py:images", "--on", "h100", "--out", "b.json"]) == 0
+    both = [Profile.from_json(Path(name).read_text()) for name in ("a.json", "b.json")]
+    assert [(one.batch_size, one.device, one.origin.kind) for one in both] == [
+        (7, "cpu", "measured"), (7, "h100", "nominal"),
+    ]  # fmt: skip
+    capsys.readouterr()
+    for words in (["mine.py:tokens"], ["model=mine.py:tokens", "dataset=synthetic"]):  # numbers, not tokens, were meant
+        assert "must have the same dtype" in refusal(capsys, "profile", *words)
 
 
 def test_functions_that_cannot_be_measured_are_refused_in_a_line(capsys):

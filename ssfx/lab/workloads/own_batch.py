@@ -24,8 +24,12 @@ from ssfx.core.origin import Origin
 from ssfx.core.user_code import own_code
 from ssfx.lab.results.manifest import describe, hardware
 from ssfx.lab.workloads.analytic import count_work, first_pass, trace_of, work_of
+from ssfx.lab.workloads.base import BATCH_SIZE
+from ssfx.lab.workloads.catalog.synthetic import Pool
 from ssfx.lab.workloads.clock import Clock, Mark
 from ssfx.lab.workloads.declarations import Model
+from ssfx.lab.workloads.objective import cross_entropy
+from ssfx.lab.workloads.samples import sample_of
 from ssfx.lab.workloads.step import make_optimizer
 from ssfx.lab.workloads.tracing import Trace, Work, autocast_regions
 from ssfx.perf_model.devices import SIXTEEN_BIT, Device
@@ -87,6 +91,7 @@ class OwnBatch:
 def own_batch(name: str) -> OwnBatch:
     """Return what the function `name` returns: (model, batch) or (model, batch, loss), where loss(model, batch).
 
+    A model alone has made-up samples where the file says of what shape, `name.sample = (3, 32, 32)`, and their loss.
     Without a loss, the model is called with the batch (a tuple's items as arguments, a dict's as keywords), and what it
     returns as `loss`, or else the mean of all numbers that it returns, is the loss: the time of a backward pass hardly
     depends on it. ConfigError when the function fails or returns anything else.
@@ -99,6 +104,9 @@ def own_batch(name: str) -> OwnBatch:
         raise
     except Exception as error:
         raise ConfigError(f"{plain} fails: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if isinstance(made, nn.Module) and "sample" in code.says:
+        pool = Pool(sample_of(name), 0, code.says.get("batch_size", BATCH_SIZE), 0, "cpu")
+        made = made, pool[0], lambda model, batch: cross_entropy(model, *batch)
     if isinstance(made, nn.Module):
         raise ConfigError(
             f"{plain} returns a model without a batch; return (model, batch), or say {code.function}.sample = (3, 32, "

@@ -22,9 +22,10 @@ from torch import nn
 
 from ssfx.core import accelerator
 from ssfx.core.case import Case, ClusterChoice, Precision
-from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.errors import ConfigError, RunError, SsfxError
 from ssfx.core.machine import share_cores, steady_memory
 from ssfx.core.origin import Origin
+from ssfx.core.user_code import is_own
 from ssfx.lab.results.manifest import busy_s, describe, hardware
 from ssfx.lab.workloads.base import datasets, models
 from ssfx.lab.workloads.checks import check_case
@@ -282,7 +283,15 @@ def record_profile(
         device="cuda" if device == "cuda" else "cpu", optimizer=optimizer, lr=_LR, precision=precision,
     )  # fmt: skip
     check_case(case)
-    timed = run_passes(Passes(case, iterations, warmup))
+    try:
+        timed = run_passes(Passes(case, iterations, warmup))
+    except (RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, SsfxError) or not is_own(model):
+            raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError(
+            f"{model.partition('#')[0]} fails on a batch of {dataset.partition('(')[0]}: {reason}"
+        ) from error
     return _profile(case, timed, f"median of {iterations} iterations after {warmup}")
 
 
