@@ -110,6 +110,7 @@ OTHERS = {
     "profile": "say what to measure",
     "help": "'--help'", "version": "'--version'", "attach": "in your script", "recommend": "'advise'",
     "list gpus": "'devices'", "list networks": "'links'",
+    "cluster list": "'ssfx list clusters'", "cluster shwo 64gpu": "'show'",
     "cancel nothing": "nothing was submitted",
     "compare ddp dpp": "did you mean ddp?",
     "figures 12": "ssfusion.fig12",

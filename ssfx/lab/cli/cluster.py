@@ -10,7 +10,7 @@ import click
 from ssfx.cli.terminal import print_table, say
 from ssfx.config.groups import check_choice
 from ssfx.core.case import ClusterChoice
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import write_atomic
 from ssfx.lab.calibration.cluster_import import imported
 from ssfx.perf_model.cluster_file import cluster_on
@@ -23,7 +23,14 @@ _SIZES = (2**12, 2**16, 2**20, 2**23, 2**25, 2**28)
 _HEADS = ("4 KiB", "64 KiB", "1 MiB", "8 MiB", "32 MiB", "256 MiB")
 
 
-@click.group(short_help="Import, show and check clusters.")
+class _Verbs(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            raise unknown("command of ssfx cluster", args[0], self.commands, {"list": "ssfx list clusters"})
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Verbs, short_help="Import, show and check clusters.")
 def cluster() -> None:
     """Make a cluster file of what is known of a cluster, show one, or check one.
 
