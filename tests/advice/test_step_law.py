@@ -67,14 +67,14 @@ def test_runs_of_other_numbers_of_ranks_are_compared_with_dense_ones_of_theirs()
 def test_the_law_takes_runs_at_the_rate_of_dense_training_and_the_page_shows_others_beside_them() -> None:
     dense = [long_row("ddp", 0, 0, 0, lr=0.1), long_row("ddp", 0, 0, 0, lr=0.1, world_size=8)]
     rows = [long_row("topk", 0, 0, 0.2, lr=0.1), long_row("topk", 0, 0, 0.4, lr=0.1, world_size=8)]
-    tuned = long_row("topk", 0, 0, 0.1, lr=0.2)
-    for row in (*dense, *rows, tuned):
+    tuned = [long_row("topk", 0, 0, 0.1, lr=0.2), long_row("ddp", 0, 0, -0.05, lr=0.2)]
+    for row in (*dense, *rows, *tuned):
         row.metrics["perplexity"] = row.curve["perplexity"][-1]  # type: ignore[index]
-    assert step_laws([*dense, *rows, tuned])["topk"].each == step_laws([*dense, *rows])["topk"].each
-    lines = varied_block([*dense, *rows, tuned]).splitlines()[2:]
+    assert step_laws([*tuned, *dense, *rows])["topk"].each == step_laws([*dense, *rows])["topk"].each
+    lines = varied_block([*dense, *rows, *tuned]).splitlines()[2:]
     cells = [line.strip("| ").split(" | ") for line in lines]
     assert [(ranks, rate, more) for _, _, ranks, rate, _, _, more, _ in cells] == [
-        ("1", "0.1", "+20 %"), ("1", "0.2", "+10 %"), ("8", "0.1", "+40 %"),
+        ("1", "0.2", "-5 %"), ("1", "0.1", "+20 %"), ("1", "0.2", "+10 %"), ("8", "0.1", "+40 %"),
     ]  # fmt: skip
     assert "long_quality" in varied_block([*dense, rows[0]])  # a method with a single set-up has no line
 

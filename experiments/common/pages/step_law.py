@@ -13,6 +13,7 @@ from ssfx.lab.calibration.step_law import (
     FEWEST_RUNS,
     Interval,
     StepLaw,
+    at_dense_rate,
     dense_runs,
     extra_steps,
     is_dense,
@@ -81,14 +82,18 @@ VARIED_HEADER = ("method", "task", "ranks", "rate", "quality", "dense, same rank
 
 
 def varied_block(rows: Sequence[Row]) -> str:
-    """Return a line for each run of a method that a task was trained with on several numbers of ranks, or rates."""
+    """Return a line for each run of a method that a task was trained with on several numbers of ranks, or rates.
+
+    Each stands beside dense training of its seed on as many ranks, at its usual rate; dense training at others, too.
+    """
     long = long_rows(rows)
-    dense = dense_runs(long)
+    dense = dense_runs(at_dense_rate(long))
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in long:
-        if not is_dense(row) and place(row) in dense:
+        if row not in dense.values() and place(row) in dense:
             runs.setdefault((method(row), task_of(row)), []).append(row)
-    varied = {at: own for at, own in sorted(runs.items()) if len({(r.case.world_size, r.case.lr) for r in own}) > 1}
+    settings = {at: {(row.case.world_size, row.case.lr) for row in own} for at, own in runs.items()}
+    varied = {at: own for at, own in sorted(runs.items()) if is_dense(own[0]) or len(settings[at]) > 1}
     if not varied:
         return none_yet(f"ssfx run experiment={EXPERIMENT}")
     lines = []

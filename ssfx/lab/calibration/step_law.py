@@ -183,10 +183,14 @@ def dense_runs(rows: Iterable[Row]) -> dict[Place, Row]:
 
 
 def at_dense_rate(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows but those that learn at another rate than the dense runs of their task: these were tuned."""
+    """Return the rows but those that learn at another rate than most dense runs of their task: these were tuned."""
     rows = list(rows)
-    rates = {task_of(row): row.case.lr for row in rows if is_dense(row)}
-    return [row for row in rows if row.case.lr == rates.get(task_of(row), row.case.lr)]
+    rates: dict[str, Counter[float | None]] = {}
+    for row in rows:
+        if is_dense(row):
+            rates.setdefault(task_of(row), Counter())[row.case.lr] += 1
+    usual = {task: found.most_common(1)[0][0] for task, found in rates.items()}
+    return [row for row in rows if row.case.lr == usual.get(task_of(row), row.case.lr)]
 
 
 def is_dense(row: Row) -> bool:
