@@ -1,6 +1,6 @@
 """Count what a call of every compressor issues and moves, on the path of a GPU and on that of the host; no clock.
 
-    python benchmarks/count_operators.py [--write]
+    python benchmarks/count_operators.py [NAME ...] [--write]
 
 Torch runs on the CPU here, and every operator that is not a view is counted with the bytes of its inputs and outputs.
 Triton kernels count as many launches and bytes as docs/kernels.md says. The result is the table from which
@@ -18,6 +18,8 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -233,16 +235,21 @@ def moved(counter: Counter, size: float, path: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the table, or write it where ssfx.perf_model.compressor_times reads it."""
+    """Print the rows of the named compressors, or of all; or write them where compressor_times reads them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="default: all, five minutes")
     parser.add_argument("--write", action="store_true")
-    write = parser.parse_args().write
-    lines = ",\n".join(f' "{name}": {json.dumps(counts(name))}' for name in compressors.names())
-    text = f"{{\n{lines}\n}}\n"
-    if write:
-        write_json(data_dir() / "costs" / "counted.json", text)
+    asked = parser.parse_args()
+    path = data_dir() / "costs" / "counted.json"
+    table = json.loads(path.read_text())
+    for name in track(asked.names or compressors.names(), "counting", console=Console(stderr=True)):
+        table[name] = counts(name)
+    kept = [name for name in compressors.names() if name in table]
+    text = "{\n" + ",\n".join(f' "{name}": {json.dumps(table[name])}' for name in kept) + "\n}\n"
+    if asked.write:
+        write_json(path, text)
     else:
-        print(text, end="")
+        print(text if not asked.names else "\n".join(f"{name}: {json.dumps(table[name])}" for name in asked.names))
 
 
 if __name__ == "__main__":

@@ -89,6 +89,9 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
             raise
         found, costs = str(error), nominal_costs(cluster)
     plan = make_plan(planned.parts.scheme, profile, costs, planned.parts.plan_options)
+    named = {segment.compressor for _, lane in plan.lanes() for segment in lane.segments} - {None}
+    if isinstance(found, Costs) and named - {planned.parts.compressor}:
+        found = costs_on(cluster, None, None)  # of a scheme that sends by others, too
     return exempted(plan, exempt_by_name(plan.tensors, planned.others.exempt)), profile, found
 
 

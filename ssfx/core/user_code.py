@@ -11,6 +11,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +54,36 @@ def own_code(name: str) -> OwnCode:
     module, _, function = plain.rpartition(":")
     path = _path_of(module, plain)
     text = path.read_bytes()
-    now = hashlib.sha256(text).hexdigest()[:8]
-    if digest not in ("", now):
-        raise ConfigError(f"{path} was changed since {name} was asked for; ask again with {plain}")
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise ConfigError(f"{path} is no Python: {error.msg} in line {error.lineno}") from None
+    says = _says(tree, function)
+    now = hashlib.sha256(b"".join([text, *_digests(path, f"{function}.files", says.get("files", ()))])).hexdigest()[:8]
+    if digest not in ("", now):
+        raise ConfigError(
+            f"{path}, or a file that it names, was changed since {name} was asked for; ask again with {plain}"
+        )
     if function not in (found := _names(tree)):
         defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         raise unknown(f"function of {path}", function, defined or found or {"nothing"})
-    return OwnCode(f"{plain}#{now}", path, function, _says(tree, function))
+    return OwnCode(f"{plain}#{now}", path, function, says)
+
+
+def _digests(path: Path, name: str, files: Any) -> list[bytes]:
+    """Return digests of the files that a function names, by their place beside its own file, as what it reads."""
+    if not isinstance(files, list | tuple) or not all(isinstance(file, str) for file in files):
+        raise ConfigError(f"{name} in {path} must be a list of names of files, got {files!r}")
+    found = [path.parent / file for file in files]
+    if gone := next((file for file in found if not file.is_file()), None):
+        raise ConfigError(f"{name} in {path} names {gone}, which is no file")
+    return [_digest(file, file.stat().st_mtime_ns, file.stat().st_size) for file in found]
+
+
+@cache
+def _digest(file: Path, _changed_ns: int, _nbytes: int) -> bytes:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").digest()
 
 
 def _path_of(module: str, name: str) -> Path:

@@ -6,7 +6,6 @@ from typing import Annotated
 from ssfx.compressors import build
 from ssfx.compressors.acpsgd import ACPSGDOptions
 from ssfx.compressors.lowrank import split
-from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
@@ -46,11 +45,7 @@ def plan_acpsgd(profile: Profile, costs: Costs, options: ACPSGDSchemeOptions) ->
     and the mean is what a buffer carries in two steps over two. Buffers without a matrix worth factoring are dense.
     """
     chosen = build(options.compressor).options
-    if not isinstance(chosen, ACPSGDOptions):
-        raise ConfigError(
-            f"scheme=acpsgd with compressor={options.compressor}: it takes acpsgd only; drop the compressor, or choose "
-            f"scheme=fused_all compressor={options.compressor}"
-        )
+    assert isinstance(chosen, ACPSGDOptions)
     dense = dense_carrier("acpsgd")
     factors = Carrier(options.compressor, 1.0, "all_reduce")
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.numbers import numeric, whole
 from ssfx.core.registry import Registry
-from ssfx.core.spec import Bounded
+from ssfx.core.spec import Bounded, Spec
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
@@ -175,9 +175,21 @@ class Scheme:
             if not _fits(chosen[key], hints[key]):
                 raise ConfigError(f"option {key} of scheme {self.name} must be {_text(hints[key])}, got {value!r}")
         try:
-            return replace(self.defaults, **chosen)
+            made = replace(self.defaults, **chosen)
         except ValueError as error:
             raise ConfigError(f"scheme {self.name}: {error}") from None
+        self._check_compressor(getattr(made, "compressor", None))
+        return made
+
+    def _check_compressor(self, compressor: str | None) -> None:
+        """Raise ConfigError where the scheme names the compressors that it takes, and this is none of them."""
+        if compressor is None or self.compressors in ("any", "additive", "selecting"):
+            return
+        if Spec.parse(compressor, "compressor").name not in self.compressors.split(", "):
+            raise ConfigError(
+                f"scheme={self.name} with compressor={compressor}: it takes {self.compressors.replace(', ', ' or ')} "
+                f"only; drop the compressor, or choose scheme=fused_all compressor={compressor}"
+            )
 
 
 def _as_number(value: Any, hint: Any) -> Any:

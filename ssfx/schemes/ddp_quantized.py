@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ssfx.collectives.hierarchical import node_size
-from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
@@ -67,11 +66,8 @@ def plan_ddp_quantized(profile: Profile, costs: Costs, options: DdpQuantizedOpti
 )
 def plan_ddp_bf16(profile: Profile, costs: Costs, options: DdpBf16Options) -> Plan:
     """Return the plan with DDP's buckets; `ddp_fp16` sums in 16 bits on the way, with a rounding for every rank."""
-    if options.compressor is None or build(options.compressor).name not in ("bf16", "fp16"):
-        raise ConfigError(
-            f"scheme=ddp_bf16 with compressor={options.compressor}: it sends 16 bits an element; use compressor=bf16 "
-            "or compressor=fp16, or scheme=ddp_quantized for fewer bits"
-        )
+    if options.compressor is None:
+        raise ConfigError("scheme=ddp_bf16 sends 16 bits: compressor=bf16 or fp16; scheme=ddp sends 32")
     return _plan("ddp_bf16", profile, costs, options, options.compressor)
 
 

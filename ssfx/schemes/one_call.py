@@ -308,11 +308,6 @@ def plan_signsgd(profile: Profile, costs: Costs, options: SignSGDSchemeOptions) 
     It votes all the same there, because an average would be another algorithm. One rank alone has no other to vote with
     and keeps its gradient.
     """
-    if build(options.compressor).name != "signsgd":
-        raise ConfigError(
-            f"scheme=signsgd with compressor={options.compressor}: it takes signsgd only; drop the compressor, or "
-            f"choose scheme=fused_all compressor={options.compressor}"
-        )
     alone = costs.world_size == 1
     carrier = dense_carrier("signsgd") if alone else Carrier(options.compressor, 1.0, "all_gather")
     return plan_per_dtype("signsgd", profile, costs.world_size, lambda part: ddp_buckets(part, carrier))

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.lab.workloads import datasets, models
 from ssfx.lab.workloads.nets import torchvision_import
 from ssfx.lab.workloads.nets.dit import DiT
@@ -245,3 +245,8 @@ def test_declared_operators_are_known_to_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+
+
+def test_a_target_beyond_the_outputs_is_said():
+    with pytest.raises(RunError, match="a target is 3, and the model has 2 outputs"):
+        cross_entropy(torch.nn.Linear(4, 2), torch.ones(5, 4), torch.tensor([0, 1, 3, 0, 1]))

@@ -60,6 +60,22 @@ def test_another_text_is_another_model(tmp_path: Path) -> None:
         models[first]
 
 
+def test_a_file_that_it_names_is_part_of_what_it_is(tmp_path: Path) -> None:
+    path, table = tmp_path / "mine.py", tmp_path / "table.csv"
+    path.write_text("def make(train): pass\nmake.files = ['table.csv']\n")
+    with pytest.raises(ConfigError, match=r"make\.files in .* names .*table\.csv, which is no file"):
+        own_code(f"{path}:make")
+    table.write_text("1,2\n")
+    first = own_code(f"{path}:make").name
+    assert own_code(first).name == first
+    table.write_text("1,2\n3,4\n")
+    with pytest.raises(ConfigError, match="or a file that it names, was changed since"):
+        own_code(first)
+    path.write_text("def make(train): pass\nmake.files = 'table.csv'\n")
+    with pytest.raises(ConfigError, match="must be a list of names of files"):
+        own_code(f"{path}:make")
+
+
 def test_both_ways_to_name_a_function_build_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(FILE).parents[1])
     sizes = [sum(p.numel() for p in models[name].build().parameters())

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.common.claims.verdicts import Verdict, counted
 from experiments.common.figures.style import ORIGIN_LINE, Canvas, Picture, save, style
-from ssfx.core.case import Case
+from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.rows import Row
 
 Drawing = Callable[["Figure", list[Row]], Picture | None]
@@ -116,4 +116,6 @@ def say_origin(canvas: Canvas, origin: str) -> None:
 
 
 def _fits(found: object, wanted: Any) -> bool:
+    if isinstance(found, ClusterChoice) and isinstance(wanted, str):
+        found = str(found)
     return bool(wanted(found)) if callable(wanted) else found == wanted

@@ -18,6 +18,7 @@ from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.files import write_atomic
 from ssfx.core.paths import results_dir
 from ssfx.core.plugins import provided
+from ssfx.core.user_code import is_own, own_code
 from ssfx.lab.cli.outcome import plain_outcome, print_outcome
 from ssfx.lab.config.plans import check_plans, check_simulations, without_room
 from ssfx.lab.engines import engines
@@ -126,6 +127,10 @@ def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
     click.echo(f"{_how(job)}: {len(job.cases)} runs, {counts['finished']} finished{failed}, {len(todo)} to do")
     _explain(job, todo)
+    for name in sorted({case.dataset for case in job.cases if states[case.run_id] == "finished"}):
+        if is_own(name) and "files" not in (code := own_code(name)).says:
+            said = f'{code.function}.files = ["table.csv"]'
+            say(f"finished runs stay when what {code.path.name} reads changes, unless it says {said}", fg="yellow")
     for line in without_room(todo, job.cluster) if job.engine not in ("simulate", "virtual") else ():
         say(f"beware: {line}", fg="yellow")
     if asked.printed:

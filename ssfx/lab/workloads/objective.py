@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ssfx.core.errors import RunError
+
 
 def logits(model: nn.Module, inputs: Tensor) -> Tensor:
     """Return the model's logits; transformers wrap them in an output object.
@@ -31,7 +33,10 @@ def cross_entropy(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         loss: Tensor = own(inputs, targets)
         return loss.float()
     out = logits(model, inputs)
-    return functional.cross_entropy(out.flatten(end_dim=-2).float(), targets.flatten())
+    try:
+        return functional.cross_entropy(out.flatten(end_dim=-2).float(), targets.flatten())
+    except IndexError:
+        raise RunError(f"a target is {int(targets.max())}, and the model has {out.shape[-1]} outputs") from None
 
 
 @contextmanager

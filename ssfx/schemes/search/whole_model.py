@@ -13,7 +13,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import ITEM_BYTES, Bucket, Lane, Plan, Segment
 from ssfx.planning.profile import Profile
-from ssfx.schemes.base import CompressOptions, schemes
+from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import dense_carrier, keeps_fraction
 from ssfx.schemes.search.byte_groups import (
     BUCKET_CAP_BYTES,
@@ -43,7 +43,7 @@ def joint_plan(
     Its options are those that the scheme has under the same name, and `also`.
     A group for which this would not send fewer bytes than an all-reduce travels dense, in DDP's buckets, and the notes
     say so (D-29). One rank alone, or density 1 with a compressor that selects, is dense throughout.
-    ConfigError for a compressor that the scheme does not declare, or an option of it that would have no effect.
+    ConfigError for an option of the compressor that would have no effect.
     """
     options_there = asdict(collectives[collective].options)
     shared = {name: value for name, value in asdict(options).items() if name in options_there}
@@ -97,12 +97,7 @@ def _excess(scheme: str, group: Group, lane: Lane, world_size: int) -> str:
 
 
 def _check_compressor(scheme: str, compressor: str, collective: str) -> None:
-    declared, chosen = schemes[scheme].compressors, build(compressor)
-    if declared not in ("any", "additive", "selecting") and chosen.name not in declared.split(", "):
-        raise ConfigError(
-            f"scheme={scheme} with compressor={compressor}: it takes {declared.replace(', ', ' or ')} only; "
-            f"drop the compressor, or choose scheme=fused_all compressor={compressor}"
-        )
+    chosen = build(compressor)
     reducer = collectives.build(collective)
     if isinstance(reducer, Reducer) and getattr(chosen.options, "value_dtype", "float32") != "float32":
         raise ConfigError(
