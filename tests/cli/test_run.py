@@ -88,6 +88,23 @@ def test_finished_cases_are_skipped_and_that_is_said(engine, capsys):
     assert len(engine.ran) == 2
 
 
+def test_what_an_own_data_set_reads_is_watched_where_it_says_so(engine, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "table.csv").write_text("1\n")
+    text = "def make(train):\n    raise NotImplementedError\n"
+    words = ["run", "scheme=ddp", "dataset=mine.py:make"]
+    for said, finished in (("", 1), ("make.files = ['table.csv']\n", 0)):
+        (tmp_path / "mine.py").write_text(text + said)
+        assert main(words) == 0
+        with (tmp_path / "table.csv").open("a") as table:
+            table.write("2\n")
+        capsys.readouterr()
+        assert main([*words, "--dry-run"]) == 0
+        out = capsys.readouterr().out
+        assert f"1 runs, {finished} finished" in out
+        assert ("finished runs stay when what mine.py reads changes" in out) == bool(finished)
+
+
 def test_a_cluster_that_is_not_here_is_simulated_and_that_is_said_first(capsys):
     words = ["run", "cluster=16gpu,32gpu", "scheme=ddp,oktopk", "workload=text_lstm"]
     assert main([*words, "--dry-run"]) == 0
