@@ -39,13 +39,22 @@ TYPES = {
     **dict.fromkeys(("sources", "skip"), "*i64"),
 }
 TILE = {"TILE": 1024}
-VARIANTS: list[tuple[Any, dict[str, Any]]] = [
-    *((selection.accumulate_and_count, {"FORM": form, "GIVEN": True}) for form in (COPY, RESIDUAL, DGC, NESTEROV)),
-    (selection.accumulate_and_count, {"FORM": READY, "GIVEN": False, "thresholds": None, "sources": None}),
-    (selection.begin, {"GIVEN": False, "ROTATE": False, "thresholds": None}),
-    (selection.begin, {"GIVEN": True, "ROTATE": True}),
-    (selection.count_digits, {"SHIFT": selection.SHIFTS[-1]}),
-    *((selection.narrow, {"SHIFT": shift}) for shift in selection.SHIFTS),
+FORMS = (COPY, RESIDUAL, DGC, NESTEROV)
+SEARCH, GIVEN = {"GIVEN": False, "thresholds": None}, {"GIVEN": True}
+LATER = {"FIRST": False, "thresholds": None}
+VARIANTS: list[tuple[Any, dict[str, Any]]] = []
+for bits in (selection.WIDE, selection.NARROW):
+    first, second, *_, last = selection.digits(bits)
+    VARIANTS += [
+        *((selection.accumulate_and_count, {"FORM": form, **SEARCH, **first}) for form in FORMS),
+        *((selection.count_digits, one) for one in ({"FIRST": True, **first}, LATER | last)),
+        *((selection.narrow, {"FIRST": True, "ROTATE": given["GIVEN"], **given, **first}) for given in (SEARCH, GIVEN)),
+        *((selection.narrow, {"ROTATE": False, **SEARCH, **LATER, **digit}) for digit in (second, last)),
+    ]
+first, *_ = selection.digits(selection.WIDE)  # where nothing is counted, digits do not matter
+VARIANTS += [
+    *((selection.accumulate_and_count, {"FORM": form, **GIVEN, **first}) for form in FORMS),
+    (selection.accumulate_and_count, {"FORM": READY, **SEARCH, **first, "sources": None}),
     (compaction.band, {}),
     (compaction.count_chosen, {"ROTATE": True}),
     (compaction.offsets, TILE),
@@ -66,7 +75,7 @@ def test_the_kernels_equal_plain_torch_in_the_interpreter() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_the_kernels_equal_plain_torch_on_a_gpu() -> None:
-    assert "1 skipped" in cases("0"), "what counts launches is for the interpreter"
+    assert "10 skipped" in cases("0"), "what counts launches is for the interpreter"
 
 
 def cases(interpret: str) -> str:
@@ -88,7 +97,9 @@ To write it again: `python tests/kernels/test_triton.py`, from the root of the r
 """
 
 
-def options_of(kernel: Any) -> dict[str, Any]:
+def options_of(kernel: Any, constants: dict[str, Any]) -> dict[str, Any]:
+    if kernel is selection.narrow:
+        return cuda._narrow_options(constants["BINS"])
     return cuda._WRITE_OPTIONS if kernel is compaction.write else cuda._OPTIONS
 
 
@@ -97,7 +108,9 @@ def compiled(kernel: Any, constants: dict[str, Any], capability: int) -> tuple[i
     names = [parameter.name for parameter in kernel.params]
     signature = {name: "constexpr" if name in constants else TYPES[name] for name in names}
     made = triton.compile(
-        ASTSource(kernel, signature, constants), target=GPUTarget("cuda", capability, 32), options=options_of(kernel)
+        ASTSource(kernel, signature, constants),
+        target=GPUTarget("cuda", capability, 32),
+        options=options_of(kernel, constants),
     )
     assert made.asm["cubin"]
     target = re.search(r"\.target (\w+)", made.asm["ptx"])
@@ -130,7 +143,7 @@ def test_the_kernels_compile_for_every_device_within_their_registers(
     budget = {row[0]: [int(cell) for cell in row[1:]] for row in rows}[label(kernel, constants)]
     used = {capability: compiled(kernel, constants, capability) for capability in TARGETS}
     assert [spilled for _, spilled in used.values()] == [0] * len(TARGETS)
-    threads = 32 * options_of(kernel)["num_warps"]
+    threads = 32 * options_of(kernel, constants)["num_warps"]
     programs = 2 if kernel is compaction.write else 1
     assert programs * max(registers for registers, _ in used.values()) * threads <= REGISTERS_OF_A_MULTIPROCESSOR
     if header[0] == f"triton {triton.__version__}":  # another version counts otherwise

@@ -3,7 +3,7 @@
 Triton interprets the kernels on the CPU where TRITON_INTERPRET=1 says so; else they are compiled and run on a GPU.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -32,11 +32,23 @@ from ssfx.compressors.topk import exactly
 INTERPRETED = triton.knobs.runtime.interpret
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 make = partial(test_select.make, device=DEVICE)
+BITS = (selection.WIDE, selection.NARROW)
 
 SIZES = st.lists(st.lists(st.integers(0, 40) | st.integers(0, 9000), min_size=1, max_size=3), min_size=1, max_size=3)
 SEEDS = st.integers(0, 1000)
 LEVELS = st.sampled_from([0.0, 0.3, 1.0, 2.0, 99.0, float("nan"), float("inf"), -1.0])
 Select = Callable[[ModuleType, Batch], None]
+
+
+@pytest.fixture(scope="module", params=BITS, ids=("wide", "narrow"))
+def bits(request: pytest.FixtureRequest) -> Iterator[tuple[int, ...]]:
+    """Every Triton's digits, whichever is installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "DIGITS", request.param)
+        yield request.param
+
+
+searches = pytest.mark.usefixtures("bits")
 
 
 class Calls(Selector):
@@ -70,16 +82,18 @@ def top(module: ModuleType, batch: Batch) -> None:
     module.select(batch, batch.once("rule", lambda: exactly(batch)))
 
 
+@searches
 @pytest.mark.parametrize("spec", ["topk", "topk(value_dtype=float16)", "topk(value_dtype=bfloat16)"])
 @pytest.mark.parametrize("memory", MEMORIES)
 @given(sizes=SIZES, density=st.sampled_from([0.001, 0.05, 0.7, 1.0]), seed=SEEDS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_exact_choice(spec: str, memory: str, sizes: list[list[int]], density: float, seed: int) -> None:
     check(top, spec, memories.build(memory), sizes, density, seed)
 
 
+@searches
 @given(sizes=SIZES, seed=SEEDS, levels=st.lists(LEVELS, min_size=3, max_size=3), rotate=st.booleans(), data=st.data())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_given_thresholds(sizes: list[list[int]], seed: int, levels: list[float], rotate: bool, data: Any) -> None:
     bounds = []
     for pieces in sizes:
@@ -93,8 +107,9 @@ def test_given_thresholds(sizes: list[list[int]], seed: int, levels: list[float]
     check(lambda module, batch: module.select(batch, rule, thresholds), "dgc", memory, sizes, 0.3, seed)
 
 
+@searches
 @given(sizes=SIZES, density=st.sampled_from([0.01, 0.3]), seed=SEEDS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_a_sampled_rule_gets_exactly_what_is_wanted(sizes: list[list[int]], density: float, seed: int) -> None:
     made, plain = (make("dgc", memories.build("none"), sizes, density, seed) for _ in range(2))
     slots = [part.layout.indices for part in made.batch.parts]
@@ -141,6 +156,7 @@ def test_band(sizes: list[list[int]], seed: int, sure: list[float], data: Any) -
     check(select, "topk(value_dtype=float16)", memories.build("residual"), sizes, 0.2, seed)
 
 
+@searches
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_is_chosen_first(bad: float) -> None:
     made = make("topk", memories.build("none"), [[9000], [40]], 0.001, 2)
@@ -153,6 +169,7 @@ def test_what_is_not_finite_is_chosen_first(bad: float) -> None:
     assert torch.isfinite(values[kept:]).all(), "the other segment is not concerned"
 
 
+@searches
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("strided", [False, True])
 def test_gradients_of_every_kind(dtype: torch.dtype, strided: bool) -> None:
@@ -164,6 +181,7 @@ def test_gradients_of_every_kind(dtype: torch.dtype, strided: bool) -> None:
         assert torch.equal(one, two)
 
 
+@searches
 def test_nothing_is_left_over_from_the_step_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "_TILE", 2)  # so that a few blocks already take several rounds of the loops
     pair = [
@@ -180,6 +198,7 @@ def test_nothing_is_left_over_from_the_step_before(monkeypatch: pytest.MonkeyPat
             torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+@searches
 def test_no_threshold_leaves_out_what_is_not_finite_in_any_step() -> None:
     pair = [make("dgc", memories.build("none"), [[9000], [300]], 0.01, seed=1) for _ in range(2)]
     rule = Rule(tuple(Bound(0, 1, part.layout.indices) for part in pair[0].batch.parts))
@@ -195,8 +214,8 @@ def test_no_threshold_leaves_out_what_is_not_finite_in_any_step() -> None:
         assert (4711 in found[0][1]) == (level == float("inf"))
 
 
-def launches(monkeypatch: pytest.MonkeyPatch, sizes: list[list[int]]) -> list[str]:
-    """Return the names of the kernels that one exact choice launches, in order."""
+def launches(select: Select, sizes: list[list[int]], memory: str = "dgc") -> list[str]:
+    """Return the names of the kernels that one step launches, in order, and `_tally` for each block they count."""
     seen: list[str] = []
 
     class Seen:
@@ -207,24 +226,66 @@ def launches(monkeypatch: pytest.MonkeyPatch, sizes: list[list[int]]) -> list[st
             seen.append(self.name)
             return self.kernel[grid]
 
-        def __call__(self, *arguments: Any) -> Any:
-            return self.kernel(*arguments)  # from inside another kernel
+        def __call__(self, *arguments: Any) -> Any:  # from inside another kernel
+            if self.name == "_tally":
+                seen.append(self.name)
+            return self.kernel(*arguments)
 
-    made = make("topk", memories.build("dgc"), sizes, 0.01, 0)
-    with monkeypatch.context() as patch:
+    made = make("topk", memories.build(memory), sizes, 0.01, 0)
+    with pytest.MonkeyPatch.context() as patch:
         for module in (selection, compaction, statistics):
             for name, kernel in vars(module).items():
-                if isinstance(kernel, triton.runtime.interpreter.InterpretedFunction) and not name.startswith("_"):
+                if isinstance(kernel, triton.runtime.interpreter.InterpretedFunction):
                     patch.setattr(module, name, Seen(kernel, name))
-        outcome(made, cuda, top)
+        outcome(made, cuda, select)
     return seen
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="a compiled kernel calls others by what they were when it was compiled")
-def test_the_number_of_launches_does_not_depend_on_the_number_of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = launches(monkeypatch, [[100]])
-    assert one == launches(monkeypatch, [[100, 9000], [5], [], [3000] * 5])
-    assert len(one) == 10
+def at(level: float) -> Select:
+    """Return a selection of what reaches `level`, or of exactly so many elements where nothing does."""
+
+    def select(module: ModuleType, batch: Batch) -> None:
+        slots = [part.layout.indices for part in batch.parts]
+        rule = Rule(tuple(Bound(min(1, n), n, n) for n in slots), zeros=True)
+        module.select(batch, rule, torch.full((len(batch.parts),), level, device=DEVICE))
+
+    return select
+
+
+def between(module: ModuleType, batch: Batch) -> None:
+    levels = torch.ones(len(batch.parts), device=DEVICE)
+    module.select_band(batch, levels, levels, 0 * levels)
+
+
+interpreted = pytest.mark.skipif(
+    not INTERPRETED, reason="a compiled kernel calls others by what they were when it was compiled"
+)
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("select", "wide", "narrow"),
+    [(top, 9, 13), (at(1.0), 10, 14), (between, 4, 4), (lambda module, batch: module.moments(batch), 2, 2)],
+    ids=("exact", "given", "band", "moments"),
+)
+def test_the_number_of_launches_does_not_depend_on_the_number_of_tensors(
+    bits: tuple[int, ...], select: Select, wide: int, narrow: int
+) -> None:
+    one, many = (
+        [name for name in launches(select, sizes) if name != "_tally"]
+        for sizes in ([[100]], [[100, 5000], [5], [], [30] * 5])
+    )
+    assert one == many
+    assert len(one) == (wide if bits == selection.WIDE else narrow), "docs/kernels.md has a table of them"
+
+
+@interpreted
+@searches
+def test_a_block_is_counted_only_where_it_holds_something_of_an_open_bracket() -> None:
+    """Gradients are small multiples of 1/8: the first two digits are all that is not zero in their keys."""
+    tallies = [launches(select, [[9000]], "none").count("_tally") for select in (top, at(1.0), at(3.25), at(99.0))]
+    blocks = 3
+    assert tallies == [2 * blocks, 2 * blocks, 0, 2 * blocks]
 
 
 def test_more_elements_than_slots_are_refused() -> None:

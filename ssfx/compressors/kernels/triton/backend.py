@@ -34,6 +34,11 @@ _WRITE_OPTIONS = _OPTIONS | {"num_warps": 8, "maxnreg": 128}
 processor holds two; left alone, the assembler takes up to 188 where momentum is masked, and one program is all."""
 
 
+def _narrow_options(bins: int) -> dict[str, Any]:
+    """Return options with which every thread has a bin of its own."""
+    return _OPTIONS | {"num_warps": min(16, bins // 32)}
+
+
 def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> None:
     """Every segment's slots hold what `rule` selects, ascending, then zeros; gradients are accumulated on the way.
 
@@ -45,18 +50,20 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     with accelerator.device_of(batch.vector):
         source = _source(batch)
         given = thresholds is not None
-        selection.accumulate_and_count[work.plan.grid](
-            work.plan.blocks, work.segments, work.state, work.histogram, thresholds, *source.arguments,
-            FORM=source.form, GIVEN=given, **_OPTIONS,
-        )  # fmt: skip
-        each = (len(batch.parts),)
-        selection.begin[each](work.segments, work.state, thresholds, GIVEN=given, ROTATE=rule.rotate, **_OPTIONS)
-        for shift in selection.SHIFTS:
-            if shift != selection.SHIFTS[0]:
-                selection.count_digits[work.plan.grid](
-                    work.plan.blocks, work.state, work.histogram, batch.vector, SHIFT=shift, **_OPTIONS
-                )
-            selection.narrow[each](work.state, work.histogram, SHIFT=shift, **_OPTIONS)
+        grid, blocks, counters = work.plan.grid, work.plan.blocks, (work.segments, work.state, work.histogram)
+        digits = selection.digits(selection.DIGITS)
+        selection.accumulate_and_count[grid](
+            blocks, *counters, thresholds, *source.arguments, FORM=source.form, GIVEN=given, **digits[0], **_OPTIONS
+        )
+        for digit in digits:
+            first = digit is digits[0]
+            levels = thresholds if first else None
+            if given or not first:
+                selection.count_digits[grid](blocks, *counters, levels, batch.vector, FIRST=first, **digit, **_OPTIONS)
+            selection.narrow[(len(batch.parts),)](
+                *counters, levels, FIRST=first, GIVEN=given and first, ROTATE=given and first and rule.rotate,
+                **digit, **_narrow_options(digit["BINS"]),
+            )  # fmt: skip
         _compact(batch, work, rotate=rule.rotate)
 
 
@@ -204,7 +211,7 @@ def _selection(batch: Batch, rule: Rule | None) -> _Selection:
         return torch.zeros(shape, dtype=torch.int32, device=device)
 
     state = zeros(len(rows), selection.STATE_COLUMNS.value)
-    bins = zeros(len(rows) if rule else 0, selection.BINS.value)
+    bins = zeros(len(rows) if rule else 0, 1 << max(selection.DIGITS))
     return _Selection(plan, _table(rows, device), state, bins, zeros(len(plan.blocks), 2))
 
 

@@ -1,8 +1,9 @@
 """Triton: exact search for each segment's threshold, digit by digit of the keys.
 
-The keys of the bracket that holds the threshold are counted in 2048 bins; the bin that holds the wanted rank is the
-next bracket. The first count is made while the gradient is accumulated; a segment whose threshold is settled is skipped
-from then on. `triton_compact` writes what is chosen. Source: D-5, D-9, D-11, D-12.
+The keys of the bracket that holds the threshold are counted in bins; the bin that holds the wanted rank is the next
+bracket. The first count is made while the gradient is accumulated, unless thresholds are given, which usually fit; a
+segment whose threshold is settled is skipped from then on. `compact` writes what is chosen. Source: D-5, D-9,
+D-11, D-12.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -47,20 +48,27 @@ with ABOVE keys above it. KEPT: result. NONZERO and REACHED: counters, zero betw
 
 LARGEST = tl.constexpr(0x7F7FFFFF)  # bits of the largest finite float32: non-finite values always pass
 ALL = tl.constexpr(0x7FFFFFFF)
-BINS = tl.constexpr(2048)
-FIRST_SHIFT = tl.constexpr(20)
-SHIFTS = (20, 10, 0)
-"""The digits of a key: 11, 10 and 10 bits."""
+WIDE, NARROW = (11, 10, 10), (7, 6, 6, 6, 6)
+DIGITS = WIDE if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 8) else NARROW
+"""Bits of a key's digits. Before 3.8 Triton counts by votes of a warp, which take instructions for each bin."""
+
+
+def digits(bits: tuple[int, ...]) -> list[dict[str, int]]:
+    """Return SHIFT and BINS of digits of so many bits, highest first."""
+    return [{"SHIFT": sum(bits[i + 1 :]), "BINS": 1 << own} for i, own in enumerate(bits)]
 
 
 @triton.jit
-def _tally(histogram, segment, key, lo, SHIFT: tl.constexpr):
-    """Count the keys of the bracket by digit, except the lowest: it is what remains, and zeros would crowd there."""
+def _digit(key, lo, SHIFT: tl.constexpr, BINS: tl.constexpr):
+    """Return each key's digit in the bracket, 0 outside."""
     digit = (key - lo) >> SHIFT
-    counted = (key >= lo) & (digit > 0)
-    if SHIFT != FIRST_SHIFT:
-        counted = counted & (digit < BINS // 2)
-    tally = tl.histogram(tl.where(counted, digit, 0), BINS, mask=counted)
+    return tl.where((digit > 0) & (digit < BINS), digit, 0)
+
+
+@triton.jit
+def _tally(histogram, segment, digit, BINS: tl.constexpr):
+    """Count digits, except 0: keys of the lowest bin are what remains, and zeros would crowd there."""
+    tally = tl.histogram(digit, BINS, mask=digit > 0)
     bins = tl.arange(0, BINS)
     tl.atomic_add(histogram + segment * BINS + bins, tally, mask=tally > 0, sem="relaxed")
 
@@ -71,11 +79,31 @@ def _given(thresholds, segment, floor):
 
 
 @triton.jit
+def _opened(segments, state, thresholds, segment, GIVEN: tl.constexpr, ROTATE: tl.constexpr):
+    """Return a segment's first bracket: its beginning, keys inside, target, is it settled, is the choice rotated.
+
+    It is settled if all are taken or the given threshold is right.
+    """
+    row, now = segments + segment * SEGMENT_COLUMNS, state + segment * STATE_COLUMNS
+    numel, least, most = tl.load(row + NUMEL), tl.load(row + LEAST), tl.load(row + MOST)
+    nonzero, reached = tl.load(now + NONZERO), tl.load(now + REACHED)
+    low = tl.load(row + FLOOR)
+    inside = tl.where(low == 0, numel, nonzero)
+    target = tl.where(reached > most, most, tl.load(row + WANTED))
+    everything = least >= numel
+    fits = (reached >= least) & (reached <= most) & GIVEN
+    rotated = fits & (reached == 0) & (nonzero > 0) & (least < numel) & ROTATE
+    if GIVEN:
+        low = tl.where(fits, _given(thresholds, segment, low), low)
+    return tl.where(everything, 0, low), inside, target, everything | fits, rotated
+
+
+@triton.jit
 def accumulate_and_count(
     blocks, segments, state, histogram, thresholds, sources, new, old, new_momentum, old_momentum, decay, gain,
-    FORM: tl.constexpr, GIVEN: tl.constexpr,
+    FORM: tl.constexpr, GIVEN: tl.constexpr, SHIFT: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
-    """Accumulate every block; count its keys by their first digit, the non-zeros and those that reach the threshold."""
+    """Accumulate every block; count its non-zeros, and its keys by first digit or those that reach the threshold."""
     at, exists, piece, segment = block_of(blocks)
     vectors = (new, old, new_momentum, old_momentum)
     key = keys_of(accumulated(sources, piece, at, exists, vectors, (decay, gain), FORM), exists)
@@ -85,76 +113,71 @@ def accumulate_and_count(
     if GIVEN:
         least = _given(thresholds, segment, floor)
         tl.atomic_add(now + REACHED, tl.sum((key >= least).to(tl.int32)), sem="relaxed")
-    _tally(histogram, segment, key, floor, FIRST_SHIFT)
+    else:
+        _tally(histogram, segment, _digit(key, floor, SHIFT, BINS), BINS)
 
 
 @triton.jit
-def count_digits(blocks, state, histogram, vector, SHIFT: tl.constexpr):
-    """Count the keys inside the bracket of every segment that is not settled by the digit at SHIFT."""
+def count_digits(
+    blocks, segments, state, histogram, thresholds, vector,
+    FIRST: tl.constexpr, SHIFT: tl.constexpr, BINS: tl.constexpr,
+):  # fmt: skip
+    """Count the keys inside the bracket of every segment that is not settled by a digit; FIRST: by given thresholds."""
     at, exists, _, segment = block_of(blocks)
-    now = state + segment * STATE_COLUMNS
-    if tl.load(now + SETTLED) == 0:
-        key = keys_of(tl.load(vector + at, mask=exists, other=0.0), exists)
-        _tally(histogram, segment, key, tl.load(now + LOW), SHIFT)
+    if FIRST:
+        low, _, _, settled, _ = _opened(segments, state, thresholds, segment, True, False)
+    else:
+        now = state + segment * STATE_COLUMNS
+        low, settled = tl.load(now + LOW), tl.load(now + SETTLED)
+    if settled == 0:
+        digit = _digit(keys_of(tl.load(vector + at, mask=exists, other=0.0), exists), low, SHIFT, BINS)
+        if tl.max(digit) > 0:  # most blocks hold nothing of a late bracket, and are only read
+            _tally(histogram, segment, digit, BINS)
 
 
 @triton.jit
-def begin(segments, state, thresholds, GIVEN: tl.constexpr, ROTATE: tl.constexpr):
-    """Set every segment's state from the first counts: settled if all are taken or the given threshold is right."""
-    segment = tl.program_id(0)
-    row, now = segments + segment * SEGMENT_COLUMNS, state + segment * STATE_COLUMNS
-    numel, least, most = tl.load(row + NUMEL), tl.load(row + LEAST), tl.load(row + MOST)
-    low, target = tl.load(row + FLOOR), tl.load(row + WANTED)
-    nonzero, reached = tl.load(now + NONZERO), tl.load(now + REACHED)
-    inside = tl.where(low == 0, numel, nonzero)
-    everything = least >= numel
-    settled = everything
-    rotated = False
-    if GIVEN:
-        fits = (reached >= least) & (reached <= most)
-        settled = settled | fits
-        target = tl.where(reached > most, most, target)
-        low = tl.where(fits, _given(thresholds, segment, low), low)
-        if ROTATE:
-            rotated = fits & (reached == 0) & (nonzero > 0) & (everything == 0)
-    low = tl.where(everything, 0, low)
-    tl.store(now + CUT, low)
-    tl.store(now + LOW, low)
-    tl.store(now + SKIP, 0)
-    tl.store(now + TIES, tl.where(rotated, 0, ALL))
-    tl.store(now + ABOVE, 0)
-    tl.store(now + INSIDE, inside)
-    tl.store(now + TARGET, target)
-    tl.store(now + SETTLED, settled.to(tl.int32))
-    tl.store(now + ROTATED, rotated)
-    tl.store(now + NONZERO, 0)
-    tl.store(now + REACHED, 0)
-
-
-@triton.jit
-def narrow(state, histogram, SHIFT: tl.constexpr):
+def narrow(
+    segments, state, histogram, thresholds,
+    FIRST: tl.constexpr, GIVEN: tl.constexpr, ROTATE: tl.constexpr, SHIFT: tl.constexpr, BINS: tl.constexpr,
+):  # fmt: skip
     """Shrink every open bracket to the bin that holds its target, and leave the histogram as zeros.
 
-    A bracket that holds no more than the target is settled: all of it is chosen.
+    FIRST: the bracket is the first one, and the state begins. A bracket that holds no more than the target is settled:
+    all of it is chosen.
     """
     segment = tl.program_id(0)
     now = state + segment * STATE_COLUMNS
     bins = tl.arange(0, BINS)
     counts = tl.load(histogram + segment * BINS + bins)
+    if FIRST:
+        above = 0
+        low, inside, target, settled, rotated = _opened(segments, state, thresholds, segment, GIVEN, ROTATE)
+    else:
+        above, low, inside = tl.load(now + ABOVE), tl.load(now + LOW), tl.load(now + INSIDE)
+        target, settled = tl.load(now + TARGET), tl.load(now + SETTLED)
+    tl.debug_barrier()  # every thread has read what one thread writes below
     tl.store(histogram + segment * BINS + bins, tl.zeros_like(counts))
-    if tl.load(now + SETTLED) == 0:
-        above, inside, target = tl.load(now + ABOVE), tl.load(now + INSIDE), tl.load(now + TARGET)
+    if FIRST:
+        tl.store(now + CUT, low)
+        tl.store(now + LOW, low)
+        tl.store(now + SKIP, 0)
+        tl.store(now + TIES, tl.where(rotated, 0, ALL))
+        tl.store(now + TARGET, target)
+        tl.store(now + SETTLED, settled.to(tl.int32))
+        tl.store(now + ROTATED, rotated.to(tl.int32))
+        tl.store(now + NONZERO, 0)
+        tl.store(now + REACHED, 0)
+    if settled == 0:
         counts = tl.where(bins == 0, inside - tl.sum(counts), counts)
         over = above + inside - tl.cumsum(counts)  # keys above each bin
         found = tl.maximum(tl.sum((over + counts >= target).to(tl.int32)) - 1, 0)
-        above = tl.sum(tl.where(bins == found, over, 0))
-        inside = tl.sum(tl.where(bins == found, counts, 0))
-        settled = above + inside <= target
+        higher = tl.sum(tl.where(bins == found, over, 0))
+        held = tl.sum(tl.where(bins == found, counts, 0))
+        enough = higher + held <= target
         if SHIFT == 0:
-            tl.store(now + TIES, tl.where(settled, ALL, target - above))
-        tl.store(now + SETTLED, settled.to(tl.int32))
-        low = tl.load(now + LOW) + (found << SHIFT)
-        tl.store(now + CUT, low)
-        tl.store(now + LOW, low)
-        tl.store(now + ABOVE, above)
-        tl.store(now + INSIDE, inside)
+            tl.store(now + TIES, tl.where(enough, ALL, target - higher))
+        tl.store(now + SETTLED, enough.to(tl.int32))
+        tl.store(now + CUT, low + (found << SHIFT))
+        tl.store(now + LOW, low + (found << SHIFT))
+        tl.store(now + ABOVE, higher)
+        tl.store(now + INSIDE, held)
