@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,33 @@ class Virtual:
 
     def run(self, work: Callable[..., Any], world: int, *args: Any) -> list[Any]:
         return ssfx.virtual_ranks(lambda rank, comm: work(comm, rank, world, *args), world)
+
+
+def each_rank(world: int | None = None, by: str = "pool") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Each rank of `world`, or of the test's parameter `world`, calls the test with its group, rank and world first.
+
+    What fails on a rank fails the test. `by` is the fixture that has the ranks; they find the test by its name.
+    """
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        here = inspect.Parameter.KEYWORD_ONLY
+        names = [name for name in inspect.signature(test).parameters if name not in ("group", "rank", "world")]
+
+        def asked(*on_rank: Any, **given: Any) -> None:
+            if on_rank:
+                test(*on_rank)
+                return
+            ranks = given[by]
+            run = ranks if callable(ranks) else ranks.run
+            run(asked, given["world"] if world is None else world, *(given[name] for name in names))
+
+        for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            setattr(asked, name, getattr(test, name))
+        wanted = [by, *names, *(["world"] if world is None else [])]
+        asked.__signature__ = inspect.Signature([inspect.Parameter(name, here) for name in wanted])  # type: ignore
+        return asked
+
+    return decorate
 
 
 def comm_of(group: Any) -> Comm:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from runtime.models import Mlp, build, loss_of
 from runtime.pool import Pool
+from runtime.ranks import each_rank
 from runtime.test_guards import said
 from runtime.work import costs_for
 from runtime.work_attach import SPARSE, Options, same_on_all_ranks
@@ -62,14 +63,6 @@ CASES: dict[str, Callable[[bool], dict[str, Any]]] = {
     "frozen": lambda odd: {"model": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(odd))},
     "buffer": lambda odd: {"model": _with_buffer(2 + odd)},
 }
-
-
-def differs(group: Any, rank: int, world: int, case: str) -> str:
-    """Attach with something else on rank 1; return what is said."""
-    options = CASES[case](rank == 1)
-    model = options.pop("model", None) or build("mlp")
-    optimizer = options.pop("optimizer", _sgd)(model)
-    return error_of(lambda: ssfx.attach(model, optimizer, process_group=group, **options).detach())
 
 
 def _trained(model: nn.Module, optimizer: Any, rank: int, steps: range) -> None:
@@ -138,9 +131,16 @@ WORDS = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_first_thing_that_differs_is_named(pool: Pool, case: str) -> None:
-    for text in pool.run(differs, 3, case):
-        said(text, *WORDS[case], "on every rank")
+@each_rank(3)
+def test_the_first_thing_that_differs_is_named(group, rank, world, case):
+    options = CASES[case](rank == 1)
+    model = options.pop("model", None) or build("mlp")
+    optimizer = options.pop("optimizer", _sgd)(model)
+    said(
+        error_of(lambda: ssfx.attach(model, optimizer, process_group=group, **options).detach()),
+        *WORDS[case],
+        "on every rank",
+    )
 
 
 def test_what_only_some_ranks_have_differs() -> None:

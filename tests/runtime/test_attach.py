@@ -2,21 +2,36 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from processes import HANG_S, Started
 from runtime import work_attach as work
-from runtime import work_momentum, work_refusals
-from runtime.models import build, loss_of, parameters
+from runtime.models import batch, build, loss_of, parameters
 from runtime.pool import Pool
+from runtime.ranks import each_rank
+from runtime.work import costs_for, train
+from runtime.work_attach import (
+    SPARSE,
+    STEPS,
+    Conv,
+    Options,
+    _WithEmpty,
+    _Wrapped,
+    attach_mlp,
+    distance,
+    same_on_all_ranks,
+    sgd,
+)
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
-from ssfx.core.errors import ConfigError
 
-Options = dict[str, Any]
 TOPK: Options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.05}
 EVERYTHING: Options = {"scheme": "per_tensor", "compressor": "topk", "density": 1.0}
 HABITS = ["", "autocast", "clip", "set_to_none=False", "never zeroed", "adam", "groups"]
@@ -39,53 +54,190 @@ def test_tied_and_frozen_parameters_are_like_ddp(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, EVERYTHING], ids=["ddp", "topk-1"])
-def test_strided_parameters_and_buffers(pool: Pool, options: Options) -> None:
-    for distance, strides_kept in pool.run(work.channels_last, 2, options):
-        assert distance < 1e-5
-        assert strides_kept
+@each_rank(2)
+def test_strided_parameters_and_buffers(group, rank, world, options):
+    models = []
+    for _ in range(2):
+        torch.manual_seed(rank)  # attaching makes them equal, as DDP does
+        models.append(Conv().to(memory_format=torch.channels_last))  # type: ignore[call-overload]
+    model, twin = models
+    mine, theirs = sgd(model.parameters()), sgd(twin.parameters())
+    sync = ssfx.attach(model, mine, process_group=group, **options)
+    ddp = DistributedDataParallel(twin, process_group=group)
+    strides = []
+    for step in range(STEPS):
+        x = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(10 * rank + step))
+        x = x.to(memory_format=torch.channels_last)
+        for net, optimizer in ((model, mine), (ddp, theirs)):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+        strides.append(model.conv.weight.grad.stride() == model.conv.weight.stride())
+    sync.detach()
+    assert distance(model, twin) < 1e-5
+    assert all(strides)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, TOPK], ids=["ddp", "topk"])
-def test_a_compiled_model_trains_like_an_eager_one(pool: Pool, options: Options) -> None:
-    for distance, compiled, eager in pool.run(work.compiled, 2, options):
-        assert distance < 1e-5
-        assert compiled == eager
+@each_rank(2)
+def test_a_compiled_model_trains_like_an_eager_one(group, rank, world, options):
+    eager, inner = build("mlp"), build("mlp")
+    model = torch.compile(inner, backend="aot_eager")
+    mine, theirs = sgd(model.parameters()), sgd(eager.parameters())
+    given = {"costs": costs_for(world), **options}
+    sync = ssfx.attach(model, mine, process_group=group, **given)
+    twin = ssfx.attach(eager, theirs, process_group=group, **given)
+    for step in range(STEPS):
+        for net, optimizer in ((model, mine), (eager, theirs)):
+            optimizer.zero_grad()
+            loss_of(net, rank, step).backward()
+            optimizer.step()
+    names = [sorted(spec.name for spec in s.plan.tensors) for s in (sync, twin)]
+    sync.detach()
+    twin.detach()
+    torch._dynamo.reset()
+    assert distance(inner, eager) < 1e-5
+    assert names[0] == names[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("options", [{}, TOPK, work.DGC | {"memory": None}], ids=["ddp", "topk", "ssfusion"])
-def test_bf16_parameters_keep_a_float32_residual(pool: Pool, world: int, options: Options) -> None:
-    for violation, dtypes, same in pool.run(work.bf16, world, options):
-        assert violation < 2**-6  # shares, sums and the average are rounded to 8 bits each
-        assert dtypes == ("torch.float32" if options else "")
-        assert same
+@each_rank()
+def test_bf16_parameters_keep_a_float32_residual(group, rank, world, options):
+    model = build("mlp").to(torch.bfloat16)
+    optimizer = sgd(model.parameters())
+    sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+    worst, dtypes = 0.0, set()
+    for step in range(8):
+        local = build("mlp").to(torch.bfloat16)
+        local.load_state_dict(model.state_dict())
+        x, y = batch(rank, step)
+        nn.functional.cross_entropy(local(x.bfloat16()), y).backward()
+        before = sync.store.state_dict()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x.bfloat16()), y).backward()
+        optimizer.step()  # which commits what was kept back
+        after = sync.store.state_dict()
+        dtypes |= {str(kept.dtype) for state in after.values() for kept in state.values() if kept.is_floating_point()}
+        own = dict(local.named_parameters())
+        for name, p in model.named_parameters():
+            zero = torch.zeros(p.shape)
+            old = before.get(name, {}).get("residual", zero)
+            new = after.get(name, {}).get("residual", zero)
+            mass = own[name].grad.float() + old - new
+            dist.all_reduce(mass, group=group)
+            worst = max(worst, float((mass - world * p.grad.float()).abs().max() / (mass.abs().max() + 1e-12)))
+    same = same_on_all_ranks(group, model)
+    sync.detach()
+    assert worst < 2**-6  # shares, sums and the average are rounded to 8 bits each
+    assert ",".join(sorted(dtypes)) == ("torch.float32" if options else "")
+    assert same
 
 
-def test_float64_parameters_are_exchanged_in_full_precision(pool: Pool) -> None:
-    assert max(pool.run(work.float64, 2)) < 1e-14
+@each_rank(2)
+def test_float64_parameters_are_exchanged_in_full_precision(group, rank, world):
+    model, twin = build("mlp").double(), build("mlp").double()
+    mine, theirs = sgd(model.parameters()), sgd(twin.parameters())
+    sync = ssfx.attach(model, mine, process_group=group)
+    ddp = DistributedDataParallel(twin, process_group=group)
+    for step in range(STEPS):
+        x, y = batch(rank, step)
+        for net, optimizer in ((model, mine), (ddp, theirs)):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x.double()), y).backward()
+            optimizer.step()
+    sync.detach()
+    assert distance(model, twin) < 1e-14
 
 
 @pytest.mark.parametrize("options", [{}, TOPK], ids=["ddp", "topk"])
-def test_a_grad_scaler_with_clipping_changes_nothing(pool: Pool, options: Options) -> None:
-    assert max(pool.run(work.scaler_with_clipping, 2, options)) < 1e-5
+@each_rank(2)
+def test_a_grad_scaler_with_clipping_changes_nothing(group, rank, world, options):
+    ends = []
+    for enabled in (True, False):
+        model = build("mlp")
+        optimizer = sgd(model.parameters())
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2, enabled=enabled)
+        sync = ssfx.attach(model, optimizer, process_group=group, scaler=scaler, **options)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, rank, step)).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+        sync.detach()
+        ends.append(model)
+    assert distance(*ends) < 1e-5
 
 
 @pytest.mark.parametrize("options", [{}, TOPK], ids=["ddp", "topk"])
-def test_parameters_may_be_frozen_later(pool: Pool, options: Options) -> None:
-    for report in pool.run(work.frozen_after_attach, 2, options):
-        assert all(report.values()), report
+@each_rank(2)
+def test_parameters_may_be_frozen_later(group, rank, world, options):
+    model, optimizer, sync = attach_mlp(group, **options)
+    train(model, optimizer, rank, range(2))
+    optimizer.zero_grad()
+    model.middle.weight.requires_grad_(False)
+    weight = model.middle.weight.detach().clone()
+    train(model, optimizer, rank, range(2, 5))
+    report = {
+        "kept": torch.equal(weight, model.middle.weight),
+        "without_grad": model.middle.weight.grad is None,
+        "same": same_on_all_ranks(group, model),
+        "goes_on": sync.step == 5 and sync.skipped_steps == 0,
+    }
+    sync.detach()
+    assert all(report.values()), report
 
 
-def test_nested_no_sync(pool: Pool) -> None:
-    assert pool.run(work.nested_no_sync, 2) == [[0, 0, 1]] * 2
+@each_rank(2)
+def test_nested_no_sync(group, rank, world):
+    model = build("mlp")
+    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group)
+    seen = []
+    with sync.no_sync():
+        with sync.no_sync():
+            loss_of(model, rank, 0).backward()
+        seen.append(sync.step)
+        loss_of(model, rank, 1).backward()
+        seen.append(sync.step)
+    loss_of(model, rank, 2).backward()
+    seen.append(sync.step)
+    sync.detach()
+    assert seen == [0, 0, 1]
 
 
 @pytest.mark.parametrize("options", [{}, TOPK, work.DGC | {"memory": None}], ids=["ddp", "topk", "ssfusion"])
-def test_detach_leaves_nothing_behind(pool: Pool, options: Options) -> None:
-    for report in pool.run(work.detaches, 2, options):
-        assert all(report.values()), report
+@each_rank(2)
+def test_detach_leaves_nothing_behind(group, rank, world, options):
+    model = build("mlp")
+    optimizer = sgd(model.parameters())
+
+    def hooks() -> int:
+        count = len(model._forward_hooks) + len(model._forward_pre_hooks)
+        count += len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks)
+        return count + sum(len(p._post_accumulate_grad_hooks or ()) for p in model.parameters())
+
+    threads = set(threading.enumerate())
+    report = {}
+    for turn in ("first", "second"):
+        sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
+        train(model, optimizer, rank, range(7))
+        report[f"{turn} replicas equal"] = same_on_all_ranks(group, model)
+        sync.detach()
+        sync.detach()
+        report[f"{turn} no hooks"] = hooks() == 0
+        report[f"{turn} no threads"] = set(threading.enumerate()) <= threads
+    local = build("mlp")
+    local.load_state_dict(model.state_dict())
+    loss_of(local, rank, 9).backward()
+    optimizer.zero_grad()
+    loss_of(model, rank, 9).backward()
+    pairs = zip(model.parameters(), local.parameters(), strict=True)
+    report["local gradients"] = all(torch.equal(p.grad, q.grad) for p, q in pairs)
+    assert all(report.values()), report
 
 
 def test_one_rank_passes_gradients_through(pool: Pool) -> None:
@@ -111,122 +263,6 @@ def _passes_through(group: Any) -> None:
     sync.load_state_dict(sync.state_dict())
     assert sync.stats()["scheme"] == "per_tensor"
     sync.detach()
-
-
-def _refused(model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: Options) -> str:
-    with pytest.raises(ConfigError) as caught:
-        ssfx.attach(model, optimizer, **options)
-    return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"scheme": "ssfusion_io"}, ["ssfusion_io", "did you mean 'ssfusion_o"]),
-        ({"scheme": "per_tensor", "compressor": "topp"}, ["topp", "topk"]),
-        ({"scheme": "per_tensor", "compressor": "topk(value_type=float16)"}, ["value_type", "value_dtype"]),
-        ({"scheme": "per_tensor", "memory": "residul"}, ["residul", "residual"]),
-        ({"scheme": "per_tensor", "memory": "residual(decay=2)"}, ["decay"]),
-        ({"scheme": "per_tensor", "denisty": 0.1}, ["denisty", "density"]),
-        ({"scheme": "per_tensor", "density": 2}, ["density", "2"]),
-        ({"scheme": "per_tensor", "density": 0}, ["density", "0"]),
-        ({"scheme": "ddp", "density": 0.1}, ["density=0.1", "ddp"]),
-        ({"scheme": "ddp", "compressor": "topk"}, ["topk", "fp16"]),
-        ({"scheme": "ddp", "memory": "residual"}, ["memory=residual"]),
-        ({"scheme": "per_tensor", "compressor": "fp16", "memory": "residual"}, ["residual", "fp16", "none"]),
-        ({"scheme": "per_tensor", "compressor": "topk", "memory": "dgc"}, ["momentum=0"]),
-    ],
-    ids=lambda value: " ".join(f"{v}" for v in value.values()) if isinstance(value, dict) else "",
-)
-def test_a_wrong_option_is_refused_in_one_line(options: Options, words: list[str]) -> None:
-    model = build("mlp")
-    text = _refused(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), options)
-    assert "\n" not in text
-    for word in words:
-        assert word in text
-
-
-def test_dgc_memory_refuses_adam() -> None:
-    model = build("mlp")
-    text = _refused(model, torch.optim.Adam(model.parameters()), {**TOPK, "memory": "dgc"})
-    assert "SGD with momentum=0" in text
-
-
-@pytest.mark.parametrize(
-    ("parameter", "options", "words"),
-    [
-        (torch.zeros(3, dtype=torch.complex64), {}, ["weight", "complex64", "float32"]),
-        (torch.zeros(3, dtype=torch.float64), TOPK, ["weight", "float64", "ddp"]),
-    ],
-    ids=["complex", "float64 compressed"],
-)
-def test_a_dtype_that_cannot_be_sent_is_named(parameter: torch.Tensor, options: Options, words: list[str]) -> None:
-    model = torch.nn.Module()
-    model.weight = torch.nn.Parameter(parameter)
-    text = _refused(model, torch.optim.SGD(model.parameters(), lr=0.1), options)
-    assert "\n" not in text
-    for word in words:
-        assert word in text
-
-
-def test_a_model_with_nothing_to_train_is_refused() -> None:
-    model = torch.nn.Linear(2, 2).requires_grad_(False)
-    model.register_parameter("counts", torch.nn.Parameter(torch.zeros(3, dtype=torch.int64), requires_grad=False))
-    assert "no trainable parameters" in _refused(model, torch.optim.SGD(model.parameters(), lr=0.1), {})
-
-
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        ("ddp", ["DistributedDataParallel", "bare module"]),
-        ("another model", ["rank 1"]),
-        ("another frozen part", ["rank 1"]),
-        ("sparse gradient", ["weight", "sparse=False"]),
-        ("inside ddp, made before", ["DistributedDataParallel", "detach"]),
-        ("inside ddp, made after", ["DistributedDataParallel", "detach"]),
-        ("fully_shard", ["residual of the whole model", "memory="]),
-        ("optimizer of another model", ["none of the model's parameters"]),
-        ("optimizer of a part", ["does not hold parameter", "list"]),
-        ("no optimizer", ["torch.optim.Optimizer"]),
-        ("no module", ["torch.nn.Module"]),
-        ("no state", ["state_dict()"]),
-        ("state of another format", ["format 99"]),
-        ("state with a damaged plan", ["plan"]),
-        ("state with a residual that is not finite", ["not finite"]),
-        ("state with a residual of another shape", ["(3, 1)"]),
-        ("state of another world size", ["world_size=8", "2"]),
-        ("state of another rank", ["rank=7"]),
-        ("state of another scheme", ["scheme=ddp", "per_tensor"]),
-        ("state of another model", ["another model"]),
-    ],
-)
-def test_what_cannot_work_is_refused_on_every_rank(pool: Pool, case: str, words: list[str]) -> None:
-    for text in pool.run(work_refusals.refusal, 2, case):
-        assert text
-        assert "\n" not in text
-        for word in words:
-            assert word in text
-
-
-@pytest.mark.parametrize("options", [{}, TOPK, work.DGC], ids=["ddp", "topk", "dgc memory"])
-def test_the_state_is_plain_data(pool: Pool, options: Options) -> None:
-    for good in pool.run(work_momentum.state_is_plain, 2, options):
-        assert good
-        assert all(good)
-
-
-@pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_dgc_memory_corrects_momentum(pool: Pool, world: int, nesterov: bool) -> None:
-    for distance, deviation in pool.run(work_momentum.momentum_correction, world, nesterov):
-        assert distance < 1e-5
-        assert deviation < 1e-5
-
-
-@pytest.mark.parametrize("world", [2, 3])
-def test_dgc_memory_from_profiling_to_resume(pool: Pool, world: int) -> None:
-    for report in pool.run(work_momentum.dgc_end_to_end, world):
-        assert all(report.values()), report
 
 
 SCRIPT = Path(__file__).parent / "script.py"
@@ -268,36 +304,70 @@ def _parameters_after_attach(group: Any, rank: int, world: int) -> dict[str, tor
     return parameters(model)
 
 
-@pytest.mark.parametrize(("memory", "factor", "rate"), [("residual", 1.0, 0.0), ("lr_scaled", 10.0, 0.01)])
-def test_a_carried_residual_keeps_the_learning_rate_it_was_computed_under(
-    pool: Pool, memory: str, factor: float, rate: float
-) -> None:
-    for report in pool.run(work_momentum.follows_the_rate, 2, memory):
-        assert report["carried"] > 1e-3
-        assert report["factor"] == pytest.approx(factor, rel=1e-4)
-        assert report["rate"] == pytest.approx(rate)
-
-
 @pytest.mark.parametrize("scheme", ["per_tensor", "equal_count", "fused_all"])
-def test_an_empty_parameter_is_exchanged_as_nothing(pool: Pool, scheme: str) -> None:
-    assert all(pool.run(work.empty_parameter, 2, scheme))
+@each_rank(2)
+def test_an_empty_parameter_is_exchanged_as_nothing(group, rank, world, scheme):
+    """Train a model whose last parameter has no elements."""
+    model = _WithEmpty()
+    optimizer = sgd(model.parameters())
+    sync = ssfx.attach(model, optimizer, process_group=group, scheme=scheme, compressor="topk", density=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.randn(4, 64, generator=torch.Generator().manual_seed(10 * rank + step))).backward()
+        optimizer.step()
+    sync.detach()
+    assert same_on_all_ranks(group, model)
 
 
-def test_several_optimizers_exchange_once_a_step(pool: Pool) -> None:
-    for exchanged, gradients, parameters_ in pool.run(work.two_optimizers, 2):
-        assert exchanged == work.STEPS
-        assert gradients < 1e-6
-        assert parameters_ < 1e-6
+@each_rank(2)
+def test_several_optimizers_exchange_once_a_step(group, rank, world):
+    model, twin = build("mlp"), build("mlp")
+    mine = [sgd(list(model.parameters())[:2]), sgd(list(model.parameters())[2:])]
+    theirs = sgd(twin.parameters())
+    sync = ssfx.attach(model, mine, process_group=group)
+    ddp = DistributedDataParallel(twin, process_group=group)
+    worst = 0.0
+    for step in range(STEPS):
+        for net, optimizers in ((model, mine), (ddp, [theirs])):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss_of(net, rank, step, "mlp").backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        pairs = zip(model.parameters(), twin.parameters(), strict=True)
+        worst = max(worst, *(float((p.grad - q.grad).abs().max()) for p, q in pairs))
+    exchanged = sync.step
+    sync.detach()
+    assert exchanged == work.STEPS
+    assert worst < 1e-6
+    assert distance(model, twin) < 1e-6
 
 
-def test_wrapped_optimizers_are_seen_through(pool: Pool) -> None:
-    for steps, same in pool.run(work.wrapped_optimizer, 2):
-        assert steps == work.STEPS
-        assert same
+@each_rank(2)
+def test_wrapped_optimizers_are_seen_through(group, rank, world):
+    model = build("mlp")
+    optimizer = sgd(model.parameters())
+    wrapped = _Wrapped(optimizer)
+    sync = ssfx.attach(model, wrapped, process_group=group, **SPARSE)  # type: ignore[arg-type]
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model, rank, step, "mlp").backward()
+        wrapped.step()
+    steps = sync.step
+    sync.detach()
+    assert steps == work.STEPS
+    assert same_on_all_ranks(group, model)
 
 
-def test_who_has_detached_may_be_waited_for_outside_of_the_exchange(pool: Pool) -> None:
-    assert pool.run(work.comm_after_detach, 2) == [2.0, 2.0]
+@each_rank(2)
+def test_who_has_detached_may_be_waited_for_outside_of_the_exchange(group, rank, world):
+    """Go on with the Comm of an exchange that has ended, whose ranks left word that they take part in no other."""
+    model = build("mlp")
+    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group, **SPARSE)
+    loss_of(model, rank, 0, "mlp").backward()
+    sync.detach()
+    sync.comm.look()  # a rank that waits for a second calls it
+    assert float(sync.comm.all_reduce(torch.ones(1, dtype=torch.float32)).wait()) == 2.0
 
 
 @pytest.mark.parametrize("scheme", ["per_tensor", "oktopk", "ssfusion_oi", "powersgd"])

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from plan.instances import affine_costs
 from runtime.models import build, loss_of, parameters
 from runtime.pool import Pool
+from runtime.ranks import each_rank
 from runtime.work import attached, train
 
 from ssfx.compressors.memories import memories
@@ -29,11 +30,46 @@ from ssfx.schemes.search.byte_groups import plan_per_dtype
 
 
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_mass_is_conserved_while_tensors_change_from_kind_to_kind(pool: Pool, world: int) -> None:
-    for exact, rounded, used, known in pool.run(conserves_mass, world):
-        assert exact < 1e-5
-        assert rounded < 2e-3
-        assert used == known > 10
+@each_rank()
+def test_mass_is_conserved_while_tensors_change_from_kind_to_kind(group, rank, world):
+    """Let every tensor go through every kind.
+
+    Then how many kinds were used, and how many there are.
+    """
+    model, optimizer, sync = attached("mlp", group, world, options_for(world))
+    train(model, optimizer, rank, range(2))
+    exact = rounded = 0.0
+    used: set[Kind] = set()
+    for turn in range(len(kinds(world))):
+        plan, chosen = turned(sync, turn)
+        used |= set(chosen.values())
+        sync._install(plan)
+        local = build("mlp")
+        local.load_state_dict(model.state_dict())
+        loss_of(local, rank, turn).backward()
+        before = sync.store.state_dict()
+        optimizer.zero_grad()
+        loss_of(model, rank, turn).backward()
+        assert not sync.last.skipped
+        optimizer.step()  # which commits what was kept back
+        after = sync.store.state_dict()
+        for name, p in model.named_parameters():
+            zero = torch.zeros_like(p)
+            kept = [state.get(name, {}).get("residual", zero) for state in (before, after)]
+            handed_in = dict(local.named_parameters())[name].grad + kept[0] - kept[1]
+            scale = handed_in.abs()  # of what is rounded: the gradients of ranks may cancel one another
+            dist.all_reduce(handed_in, group=group)
+            dist.all_reduce(scale, group=group)
+            lost, largest = float((handed_in - world * p.grad).abs().max()), float(scale.max()) + 1e-12
+            if "16" in str(chosen[name].compressor):
+                # Below 2^-14 the steps of float16 are 2^-24, whatever the size; every rank rounds, and so does the sum.
+                rounded = max(rounded, (lost - (world + 1) * 2**-25) / largest)
+            else:
+                exact = max(exact, lost / largest)
+    sync.detach()
+    assert exact < 1e-5
+    assert rounded < 2e-3
+    assert len(used) == len(kinds(world)) > 10
 
 
 def test_a_plan_of_many_kinds_resumes_bit_for_bit(pool: Pool) -> None:
@@ -192,45 +228,6 @@ def turned(sync: Any, turn: int) -> tuple[Plan, dict[str, Kind]]:
 def options_for(world: int, **more: Any) -> Options:
     slow = affine_costs(world, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
     return {"scheme": "auto", "density": 0.05, "costs": slow, "profile_iters": 2, "replan_above": 0.0, **more}
-
-
-def conserves_mass(group: Any, rank: int, world: int) -> tuple[float, float, int, int]:
-    """Let every tensor go through every kind; return the worst violation of mass, the same where values are rounded.
-
-    Then how many kinds were used, and how many there are.
-    """
-    model, optimizer, sync = attached("mlp", group, world, options_for(world))
-    train(model, optimizer, rank, range(2))
-    exact = rounded = 0.0
-    used: set[Kind] = set()
-    for turn in range(len(kinds(world))):
-        plan, chosen = turned(sync, turn)
-        used |= set(chosen.values())
-        sync._install(plan)
-        local = build("mlp")
-        local.load_state_dict(model.state_dict())
-        loss_of(local, rank, turn).backward()
-        before = sync.store.state_dict()
-        optimizer.zero_grad()
-        loss_of(model, rank, turn).backward()
-        assert not sync.last.skipped
-        optimizer.step()  # which commits what was kept back
-        after = sync.store.state_dict()
-        for name, p in model.named_parameters():
-            zero = torch.zeros_like(p)
-            kept = [state.get(name, {}).get("residual", zero) for state in (before, after)]
-            handed_in = dict(local.named_parameters())[name].grad + kept[0] - kept[1]
-            scale = handed_in.abs()  # of what is rounded: the gradients of ranks may cancel one another
-            dist.all_reduce(handed_in, group=group)
-            dist.all_reduce(scale, group=group)
-            lost, largest = float((handed_in - world * p.grad).abs().max()), float(scale.max()) + 1e-12
-            if "16" in str(chosen[name].compressor):
-                # Below 2^-14 the steps of float16 are 2^-24, whatever the size; every rank rounds, and so does the sum.
-                rounded = max(rounded, (lost - (world + 1) * 2**-25) / largest)
-            else:
-                exact = max(exact, lost / largest)
-    sync.detach()
-    return exact, rounded, len(used), len(kinds(world))
 
 
 def resumes(group: Any, rank: int, world: int, turn: int) -> bool:

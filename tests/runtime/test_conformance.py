@@ -21,8 +21,11 @@ from runtime.cases import (
     profiled,
     turns,
 )
-from runtime.ranks import Ranks
+from runtime.models import build, loss_of, parameters
+from runtime.ranks import Ranks, among, each_rank
+from runtime.work import STEPS, attached, costs_for, train
 
+import ssfx
 from ssfx.schemes import schemes
 
 WORLDS, LARGE = (2, 3), (4, 5)
@@ -143,12 +146,38 @@ def replicas_stay_equal(ranks: Ranks, world: int, options: Options) -> None:
     ],
     ids=name,
 )
-def test_a_grad_scaler_changes_nothing_but_the_range(ranks: Ranks, options: Options) -> None:
-    for report in ranks.run(work.scaled, 2, options):
-        assert report["worst"] < 1e-5  # powers of two: residuals rescale exactly
-        assert report["grown"] > 256.0
-        assert report["after"] == report["grown"] / 2
-        assert report["weights_kept"]
+@each_rank(2, by="ranks")
+def test_a_grad_scaler_changes_nothing_but_the_range(group, rank, world, options):
+    """Train with a GradScaler whose scale changes; compare with the unscaled run and note the scale after overflow."""
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)
+    sync = ssfx.attach(model, optimizer, scaler=scaler, **among(group), **{"costs": costs_for(world), **options})
+    twin, twin_optimizer, twin_sync = attached("mlp", group, world, options)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        scaler.scale(loss_of(model, rank, step)).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+        scaler.step(optimizer)
+        scaler.update()
+        train(twin, twin_optimizer, rank, range(step, step + 1))
+    worst = max((a - b).abs().max().item() for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+    grown = scaler.get_scale()
+    optimizer.zero_grad()
+    loss = loss_of(model, rank, 99) * (float("inf") if rank == 0 else 1.0)
+    scaler.scale(loss).backward()
+    weights = parameters(model)
+    scaler.step(optimizer)
+    scaler.update()
+    kept = all(torch.equal(weights[n], p) for n, p in model.named_parameters())
+    report = {"worst": worst, "grown": grown, "after": scaler.get_scale(), "weights_kept": kept}
+    sync.detach()
+    twin_sync.detach()
+    assert report["worst"] < 1e-5  # powers of two: residuals rescale exactly
+    assert report["grown"] > 256.0
+    assert report["after"] == report["grown"] / 2
+    assert report["weights_kept"]
 
 
 def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:

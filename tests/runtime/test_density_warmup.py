@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from docs.markdown import python_blocks
-from runtime import work_momentum, work_resume
+from runtime.models import build, loss_of
 from runtime.pool import Pools
+from runtime.ranks import each_rank
+from runtime.test_resume import resumes_exactly
+from runtime.work import costs_for
+from runtime.work_attach import _step, attach_mlp, distance, sgd
+from torch.nn.parallel import DistributedDataParallel
 
+import ssfx
 from ssfx.core.errors import ConfigError
 from ssfx.runtime.planner import given_at
 from ssfx.schemes import schemes
@@ -28,34 +35,58 @@ def test_stages_are_those_of_the_paper() -> None:
     assert given_at(8, OPTIONS, options) is OPTIONS
 
 
-def test_the_density_falls_as_planned_and_mass_is_conserved(pool: Pools) -> None:
+@each_rank(2)
+def test_the_density_falls_as_planned_and_mass_is_conserved(group, rank, world):
+    """What is sent and what stays behind, over all ranks, is what there was: gradients and what had stayed before."""
     options = WARM | {"density": 0.05}
-    expected = [given_at(step, options, schemes["per_tensor"].online(OPTIONS | {"density": 0.05}))["density"]
-                for step in range(10)]  # fmt: skip
-    for seen in pool.run(work_momentum.warms_up, 2, options, 10):
-        assert [density for density, _ in seen] == expected
-        assert max(missed for _, missed in seen) < 1e-6
+    online = schemes["per_tensor"].online(OPTIONS | {"density": 0.05})
+    model, optimizer, sync = attach_mlp(group, 0.0, **options)
+    for step in range(10):
+        (density,) = {segment.density for _, lane in sync.plan.lanes() for segment in lane.segments}
+        local = build("mlp")
+        local.load_state_dict(model.state_dict())
+        loss_of(local, rank, step).backward()
+        before = sync.store.state_dict()
+        _step(model, optimizer, rank, step, "mlp", "")
+        after = sync.store.state_dict()
+        assert density == given_at(step, options, online)["density"]
+        for name, p in model.named_parameters():
+            left = [state.get(name, {}).get("residual", torch.zeros_like(p)) for state in (before, after)]
+            sent = dict(local.named_parameters())[name].grad + left[0].view_as(p) - left[1].view_as(p)
+            dist.all_reduce(sent, group=group)
+            assert float((sent / world - p.grad).abs().max()) < 1e-6
+    sync.detach()
 
 
 @pytest.mark.parametrize("cut", [3, 4])
 def test_a_run_cut_in_the_warm_up_goes_on_in_it(pool: Pools, cut: int) -> None:
-    assert all(pool.run(work_resume.resumes_exactly, 2, WARM | {"density": 0.05}, cut))
+    assert all(pool.run(resumes_exactly, 2, WARM | {"density": 0.05}, cut))
 
 
 @pytest.mark.parametrize("scheme", ["per_tensor", "powersgd", "mergecomp"])
-def test_the_first_steps_are_those_of_ddp(pool: Pools, scheme: str) -> None:
+@each_rank(2)
+def test_the_first_steps_are_those_of_ddp(group, rank, world, scheme):
     """Of a scheme that profiles, profiling begins when they are over."""
     options = {"scheme": scheme, "dense_steps": 3} | ({} if scheme == "powersgd" else {"compressor": "topk"})
     last_dense = 3 + schemes[scheme].online({}).observed_steps * schemes[scheme].profiled
-    for schemes_seen, distances in pool.run(work_momentum.dense_at_first, 2, options, last_dense + 2):
-        assert schemes_seen == ["ddp"] * last_dense + [scheme] * 2
-        assert max(distances[:last_dense]) < 1e-6 < min(distances[last_dense:])
+    model, twin = build("mlp"), build("mlp")
+    optimizer, theirs = sgd(model.parameters(), 0.0), sgd(twin.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **options)
+    ddp = DistributedDataParallel(twin, process_group=group)
+    for step in range(last_dense + 2):
+        dense = step < last_dense
+        assert sync.plan.scheme == ("ddp" if dense else scheme)
+        _step(model, optimizer, rank, step, "mlp", "")
+        _step(ddp, theirs, rank, step, "mlp", "")
+        apart = distance(model, twin)
+        assert apart < 1e-6 if dense else apart > 1e-6
+    sync.detach()
 
 
 @pytest.mark.parametrize("cut", [2, 3])
 def test_a_run_cut_in_the_dense_steps_goes_on_in_them(pool: Pools, cut: int) -> None:
     options = {"scheme": "per_tensor", "compressor": "topk", "density": 0.05, "dense_steps": 3}
-    assert all(pool.run(work_resume.resumes_exactly, 2, options, cut))
+    assert all(pool.run(resumes_exactly, 2, options, cut))
 
 
 @pytest.mark.parametrize(

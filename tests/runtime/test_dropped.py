@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from processes import wait_until
 from runtime.models import build, loss_of
-from runtime.pool import Pool
+from runtime.ranks import each_rank
 from runtime.work_attach import same_on_all_ranks, sgd
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -52,8 +52,23 @@ def _held() -> tuple[int, int, int]:
     return fds, tasks, hooks
 
 
-def one_after_another(group: Any, rank: int, world: int, options: Options) -> dict[str, Any]:
+DDP: Options = {}
+EVERY_KIND: dict[str, Options] = {
+    "ddp": DDP,
+    "topk": {"scheme": "topk", "density": 0.1},
+    "oktopk": {"scheme": "oktopk", "density": 0.1},
+    "lr_scaled": {"scheme": "topk", "density": 0.1, "memory": "lr_scaled"},
+    "ssfusion_oi": {"scheme": "ssfusion_oi", "density": 0.1, "profile_iters": 2},
+    "auto": {"scheme": "auto"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY_KIND)
+@each_rank(3)
+def test_a_model_that_is_dropped_keeps_no_thread_and_no_descriptor(group, rank, world, name):
     """What this process holds after each of six models; garbage is collected by another rank each time, then by all."""
+    options = EVERY_KIND[name]
     gc.collect()
     gc.disable()
     held, equal, gone = [], [], []
@@ -73,11 +88,16 @@ def one_after_another(group: Any, rank: int, world: int, options: Options) -> di
         wait_until(lambda: not any(one.name.startswith("ssfx-") for one in threading.enumerate()))
         dist.barrier()
         held.append(_held())
-    return {"equal": equal, "gone": gone, "held": held}
+    report = {"equal": equal, "gone": gone, "held": held}
+    assert all(report["equal"]), report
+    assert all(report["gone"]), report
+    assert len(set(report["held"])) == 1, report
 
 
-def what_keeps_it(group: Any, rank: int, world: int, options: Options) -> list[bool]:
+@each_rank(3)
+def test_the_model_alone_keeps_its_exchange(group, rank, world):
     """Whether replicas stay equal when a script keeps the model alone, and steps it with a new optimizer."""
+    options = DDP
     model = WithItsOwn(*build("mlp").children())
     ssfx.attach(model, sgd(model.parameters(), 0.0), **options)
     gc.collect()
@@ -86,11 +106,13 @@ def what_keeps_it(group: Any, rank: int, world: int, options: Options) -> list[b
     for step in range(3):
         _step(model, optimizer, rank, step)
         equal.append(same_on_all_ranks(dist.group.WORLD, model))
-    return equal
+    assert all(equal)
 
 
-def in_a_child(group: Any, rank: int, world: int, options: Options) -> bool:
+@each_rank(3)
+def test_a_forked_process_that_collects_an_exchange_leaves_it_to_its_parent(group, rank, world):
     """Whether the peers still count on this rank after a process that it forked has collected the exchange."""
+    options = EVERY_KIND["oktopk"]
     model = build("mlp")
     optimizer = sgd(model.parameters(), 0.0)
     sync = ssfx.attach(model, optimizer, **options)
@@ -106,33 +128,4 @@ def in_a_child(group: Any, rank: int, world: int, options: Options) -> bool:
     missed = sync._peers._gone()
     _step(model, optimizer, rank, 1)
     sync.detach()
-    return missed is None
-
-
-DDP: Options = {}
-EVERY_KIND: dict[str, Options] = {
-    "ddp": DDP,
-    "topk": {"scheme": "topk", "density": 0.1},
-    "oktopk": {"scheme": "oktopk", "density": 0.1},
-    "lr_scaled": {"scheme": "topk", "density": 0.1, "memory": "lr_scaled"},
-    "ssfusion_oi": {"scheme": "ssfusion_oi", "density": 0.1, "profile_iters": 2},
-    "auto": {"scheme": "auto"},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY_KIND)
-def test_a_model_that_is_dropped_keeps_no_thread_and_no_descriptor(pool: Pool, name: str) -> None:
-    for report in pool.run(one_after_another, 3, EVERY_KIND[name]):
-        assert all(report["equal"]), report
-        assert all(report["gone"]), report
-        assert len(set(report["held"])) == 1, report
-
-
-def test_the_model_alone_keeps_its_exchange(pool: Pool) -> None:
-    for equal in pool.run(what_keeps_it, 3, DDP):
-        assert all(equal)
-
-
-def test_a_forked_process_that_collects_an_exchange_leaves_it_to_its_parent(pool: Pool) -> None:
-    assert all(pool.run(in_a_child, 3, EVERY_KIND["oktopk"]))
+    assert missed is None

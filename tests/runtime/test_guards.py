@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+import threading
+import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,12 @@ import pytest
 import torch
 from processes import HANG_S, Started
 from runtime import work_guards as work
+from runtime.models import build, loss_of
 from runtime.pool import Pool
-from runtime.work_attach import SPARSE
+from runtime.ranks import each_rank
+from runtime.work_attach import SPARSE, same_on_all_ranks, sgd
+from runtime.work_guards import UNTAKABLE, _lazy, _loss_with_weights, error_of
+from torch import nn
 
 import ssfx
 from ssfx.runtime.checks import several_ranks
@@ -85,10 +92,19 @@ WORDS = {
 
 
 @pytest.mark.parametrize("case", work.UNTAKABLE)
-def test_a_tensor_that_no_exchange_can_take_is_named_and_nothing_is_left(pool: Pool, case: str) -> None:
-    for text, clean in pool.run(work.untakable, 2, case):
-        said(text, *WORDS[case])
-        assert clean
+@each_rank(2)
+def test_a_tensor_that_no_exchange_can_take_is_named_and_nothing_is_left(group, rank, world, case):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, that what it makes here is a beta or deprecated
+        model = UNTAKABLE[case]()
+    threads = threading.active_count()
+    text = error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, scheme="topk"))
+    hooks = any(part._forward_pre_hooks or part._forward_hooks for part in model.modules() if not _lazy(part))
+    again = error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, scheme="topk"))
+    said(text, *WORDS[case])
+    assert not hooks
+    assert threads == threading.active_count()
+    assert again == text
 
 
 def test_attaching_in_inference_mode_is_refused() -> None:
@@ -97,8 +113,25 @@ def test_attaching_in_inference_mode_is_refused() -> None:
         said(work.error_of(lambda: ssfx.attach(model, work.sgd(model.parameters()))), "inference_mode", "no_grad")
 
 
-def test_buffers_of_any_dtype_and_strides_are_made_equal(pool: Pool) -> None:
-    assert pool.run(work.takable_buffers, 2) == [[], []]
+@each_rank(2)
+def test_buffers_of_any_dtype_and_strides_are_made_equal(group, rank, world):
+    generator = torch.Generator().manual_seed(rank)
+    model = nn.Linear(8, 4)
+    whole = torch.randint(0, 100, (3, 4), generator=generator)
+    makers: dict[str, Any] = {
+        str(dtype).removeprefix("torch."): lambda numbers, dtype=dtype: numbers.to(dtype)
+        for dtype in (torch.int16, torch.uint16, torch.uint64, torch.bool, torch.complex64, torch.float8_e4m3fn)
+    }
+    makers["expanded"] = lambda numbers: numbers[:1].float().expand(5, 4)
+    makers["transposed"] = lambda numbers: numbers.t()
+    makers["conjugate"] = lambda numbers: (numbers * (1 + 1j)).conj()
+    makers["scalar"] = lambda numbers: numbers[0, 0].clone()
+    for name, make in makers.items():
+        model.register_buffer(name, make(whole))
+    ssfx.attach(model, sgd(model.parameters()), process_group=group).detach()
+    first = torch.randint(0, 100, (3, 4), generator=torch.Generator().manual_seed(0))
+    buffers = dict(model.named_buffers())
+    assert [n for n, make in makers.items() if not torch.equal(buffers[n].cdouble(), make(first).cdouble())] == []
 
 
 # ---- optimizers -----------------------------------------------------------------------------------------------------
@@ -112,9 +145,9 @@ def test_buffers_of_any_dtype_and_strides_are_made_equal(pool: Pool) -> None:
         ("later", ["number 0 of group 1"]),
     ],
 )
-def test_weights_that_no_exchange_covers_are_named(pool: Pool, case: str, words: list[str]) -> None:
-    for text in pool.run(work.foreign, 2, case):
-        said(text, *words)
+@each_rank(2)
+def test_weights_that_no_exchange_covers_are_named(group, rank, world, case, words):
+    said(error_of(lambda: _loss_with_weights(group, rank, case)), *words)
 
 
 @pytest.mark.parametrize(
@@ -124,19 +157,90 @@ def test_weights_that_no_exchange_covers_are_named(pool: Pool, case: str, words:
         "an optimizer that attach does not get",
     ],
 )  # fmt: skip
-def test_parameters_of_others_are_no_error(pool: Pool, case: str) -> None:
-    for text, same in pool.run(work.allowed, 2, case):
-        assert text == ""
-        assert same
+@each_rank(2)
+def test_parameters_of_others_are_no_error(group, rank, world, case):
+    """Train what holds parameters that no exchange of its own has, and may."""
+    torch.manual_seed(0)
+    a, b = nn.Linear(8, 8), nn.Linear(8, 8)
+    both = nn.ModuleList([a, b])
+    syncs = []
+
+    def attach(model: nn.Module, optimizer: Any) -> None:
+        syncs.append(ssfx.attach(model, optimizer, process_group=group, **SPARSE))
+
+    def train() -> None:
+        one = sgd(both.parameters())
+        optimizers = [one]
+        if case == "two models, one optimizer":
+            attach(a, one)
+            attach(b, one)
+        elif case == "two models, lists of both":
+            optimizers = [sgd(a.parameters()), sgd(b.parameters())]
+            attach(a, optimizers)
+            attach(b, optimizers)
+        elif case == "frozen":
+            b.requires_grad_(False)
+            attach(a, one)
+        elif case == "never used":  # tied after the optimizer was made
+            b.weight, b.bias = a.weight, a.bias
+            attach(a, one)
+        elif case == "tied later":
+            attach(both, one)
+            b.weight = a.weight
+        else:
+            assert case == "an optimizer that attach does not get"
+            optimizers = [sgd(a.parameters()), torch.optim.SGD(b.parameters(), lr=0.0)]
+            attach(a, optimizers[0])
+        for step in range(3):
+            x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * step + rank))
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            b(a(x)).square().mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+
+    text = error_of(train)
+    for sync in syncs:
+        sync.detach()
+    assert text == ""
+    assert same_on_all_ranks(group, both)
 
 
 @pytest.mark.parametrize("given_up", [True, False])
 @pytest.mark.parametrize("options", [{}, SPARSE, LR_SCALED], ids=["ddp", "topk", "lr_scaled"])
-def test_an_optimizer_made_after_attach_is_treated_like_the_first(
-    pool: Pool, options: dict[str, Any], given_up: bool
-) -> None:
-    for report in pool.run(work.new_optimizer, 2, options, given_up):
-        assert all(report.values()), report
+@each_rank(2)
+def test_an_optimizer_made_after_attach_is_treated_like_the_first(group, rank, world, options, given_up):
+    """Go on with a new optimizer of the same parameters, beside a twin whose optimizer takes its rate."""
+    model, twin = build("mlp"), build("mlp")
+    rates = (0.1, 0.02)
+    old = torch.optim.SGD(twin.parameters(), lr=rates[0])
+    first = torch.optim.SGD(model.parameters(), lr=rates[0])
+    sync = ssfx.attach(model, first, process_group=group, **options)
+    reference = ssfx.attach(twin, old, process_group=group, **options)
+    optimizer: torch.optim.Optimizer = first
+    for step in range(8):
+        if step == 4:
+            optimizer = torch.optim.SGD(model.parameters(), lr=rates[1])
+            if given_up:
+                del first
+        optimizer.zero_grad()
+        old.zero_grad()
+        with sync.no_sync() if step == 6 else nullcontext():  # there the new one's step has to exchange
+            loss_of(model, rank, step).backward()
+        loss_of(twin, rank, step).backward()
+        if step == 4:
+            old.param_groups[0]["lr"] = rates[1]
+        optimizer.step()
+        old.step()
+    pairs = zip(model.parameters(), twin.parameters(), strict=True)
+    report = {
+        "same as one optimizer": all(torch.equal(a, b) for a, b in pairs),
+        "ranks agree": same_on_all_ranks(group, model),
+        "exchanges": sync.step == reference.step == 8,
+    }
+    sync.detach()
+    reference.detach()
+    assert all(report.values()), report
 
 
 def test_an_optimizer_made_after_attach_must_suit_the_memory(pool: Pool) -> None:

@@ -9,9 +9,10 @@ import pytest
 import torch
 from runtime.models import build, loss_of
 from runtime.pool import Pool
+from runtime.ranks import each_rank
 from runtime.test_guards import said
 from runtime.work import costs_for, train
-from runtime.work_attach import SPARSE, Options, attach_mlp, distance, same_on_all_ranks, sgd
+from runtime.work_attach import SPARSE, attach_mlp, distance, same_on_all_ranks, sgd
 from runtime.work_guards import error_of, heard
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -34,7 +35,28 @@ def _saved_and_read(model: nn.Module) -> nn.Module:
 COPIES = {"deepcopy": copy.deepcopy, "averaged": AveragedModel, "saved": _saved_and_read}
 
 
-def copied(group: Any, rank: int, world: int, how: str, options: Options) -> dict[str, Any]:
+def argument(group: Any, rank: int, world: int, name: str) -> str:
+    model = build("mlp")
+    return error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, **{name: True}))
+
+
+class _WithNoSync(nn.Linear):
+    def no_sync(self) -> str:
+        return "its own"
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "ddp": {},
+    "topk": SPARSE,
+    "observes": {"scheme": "ssfusion_oi", "density": 0.05},
+    "watches": {"scheme": "auto"},
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@each_rank(2)
+def test_a_copy_exchanges_nothing(group, rank, world, options, how):
     """Copy the model before and after every step; train the copies on rank 0 alone, which must not exchange."""
     model, optimizer, sync = attach_mlp(group, costs=costs_for(world), **options)
     report = {"same names": True, "equal": True}
@@ -55,11 +77,12 @@ def copied(group: Any, rank: int, world: int, how: str, options: Options) -> dic
     report["ranks agree"] = same_on_all_ranks(group, model)
     sync.detach()
     report["nothing stays"] = not hasattr(model, "no_sync") and not model._forward_hooks
-    return report
+    assert all(report.values()), report
 
 
-def copy_inside_ddp(group: Any, rank: int, world: int) -> bool:
-    """Train a copy of an attached model with torch DDP; return whether ranks agree."""
+@each_rank(2)
+def test_a_copy_may_train_inside_ddp(group, rank, world):
+    """Train a copy of an attached model with torch DDP."""
     model = build("mlp")
     sync = ssfx.attach(model, sgd(model.parameters()), process_group=group)
     other = DistributedDataParallel(copy.deepcopy(model), process_group=group)
@@ -67,10 +90,14 @@ def copy_inside_ddp(group: Any, rank: int, world: int) -> bool:
     loss_of(other, rank, 0).backward()
     optimizer.step()
     sync.detach()
-    return same_on_all_ranks(group, other)
+    assert same_on_all_ranks(group, other)
 
 
-def accumulates(group: Any, rank: int, world: int, habit: str, options: Options) -> dict[str, Any]:
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, SPARSE | {"density": 1.0}], ids=["ddp", "topk-1"])
+@pytest.mark.parametrize("habit", ["attribute", "no_sync", "compiled", "compiled later"])
+@each_rank(2)
+def test_accumulation_as_with_ddp(group, rank, world, habit, options):
     """Accumulate four micro-steps as DDP's users do, beside DDP itself."""
     model, twin = build("mlp"), build("mlp")
     mine, theirs = sgd(model.parameters()), sgd(twin.parameters())
@@ -93,74 +120,25 @@ def accumulates(group: Any, rank: int, world: int, habit: str, options: Options)
                 optimizer.zero_grad(set_to_none=True)
     steps = sync.step
     sync.detach()
-    return {"exchanges": steps, "distance": distance(model, twin), "lines": lines}
+    report = {"exchanges": steps, "distance": distance(model, twin), "lines": lines}
+    assert report["exchanges"] == 5
+    assert report["distance"] < 1e-5
+    assert report["lines"] == []
 
 
-def attributes(group: Any, rank: int, world: int, name: str) -> tuple[list[str], list[str]]:
-    """Set an attribute of DDP on the bare model; return what is said in three steps, and the names in its state."""
+@pytest.mark.parametrize("name", ["require_forward_param_sync", "find_unused_parameters", "broadcast_buffers"])
+@each_rank(2)
+def test_an_attribute_of_ddp_without_effect_is_said_once(group, rank, world, name):
+    """Set an attribute of DDP on the bare model."""
     model, optimizer, sync = attach_mlp(group)
     with heard() as lines:
         setattr(model, name, False)
         train(model, optimizer, rank, range(3))
     names = list(model.state_dict())
     sync.detach()
-    return lines, names
-
-
-def argument(group: Any, rank: int, world: int, name: str) -> str:
-    model = build("mlp")
-    return error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, **{name: True}))
-
-
-class _WithNoSync(nn.Linear):
-    def no_sync(self) -> str:
-        return "its own"
-
-
-def own_no_sync(group: Any, rank: int, world: int) -> list[Any]:
-    """Return what a model's own `no_sync` says while attached and after, and what hasattr says of `module`."""
-    model = _WithNoSync(3, 3)
-    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group)
-    said = [model.no_sync(), hasattr(model, "module")]
-    sync.detach()
-    return [*said, model.no_sync()]
-
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "ddp": {},
-    "topk": SPARSE,
-    "observes": {"scheme": "ssfusion_oi", "density": 0.05},
-    "watches": {"scheme": "auto"},
-}
-
-
-@pytest.mark.parametrize("how", COPIES)
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_a_copy_exchanges_nothing(pool: Pool, options: dict[str, Any], how: str) -> None:
-    for report in pool.run(copied, 2, how, options):
-        assert all(report.values()), report
-
-
-def test_a_copy_may_train_inside_ddp(pool: Pool) -> None:
-    assert pool.run(copy_inside_ddp, 2) == [True, True]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, SPARSE | {"density": 1.0}], ids=["ddp", "topk-1"])
-@pytest.mark.parametrize("habit", ["attribute", "no_sync", "compiled", "compiled later"])
-def test_accumulation_as_with_ddp(pool: Pool, habit: str, options: dict[str, Any]) -> None:
-    for report in pool.run(accumulates, 2, habit, options):
-        assert report["exchanges"] == 5
-        assert report["distance"] < 1e-5
-        assert report["lines"] == []
-
-
-@pytest.mark.parametrize("name", ["require_forward_param_sync", "find_unused_parameters", "broadcast_buffers"])
-def test_an_attribute_of_ddp_without_effect_is_said_once(pool: Pool, name: str) -> None:
-    for lines, names in pool.run(attributes, 2, name):
-        assert len(lines) == 1
-        said(lines[0], name, "DistributedDataParallel", "attach.md")
-        assert names == list(build("mlp").state_dict())
+    assert len(lines) == 1
+    said(lines[0], name, "DistributedDataParallel", "attach.md")
+    assert names == list(build("mlp").state_dict())
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
@@ -170,5 +148,10 @@ def test_an_argument_of_ddp_is_told_what_holds_instead(pool: Pool, name: str) ->
     assert not any(name in {f.name for f in fields(scheme.defaults)} for scheme in schemes)
 
 
-def test_nothing_of_the_model_is_hidden(pool: Pool) -> None:
-    assert pool.run(own_no_sync, 2) == [["its own", False, "its own"]] * 2
+@each_rank(2)
+def test_nothing_of_the_model_is_hidden(group, rank, world):
+    model = _WithNoSync(3, 3)
+    sync = ssfx.attach(model, sgd(model.parameters()), process_group=group)
+    said = [model.no_sync(), hasattr(model, "module")]
+    sync.detach()
+    assert [*said, model.no_sync()] == ["its own", False, "its own"]

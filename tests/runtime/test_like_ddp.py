@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from runtime.pool import Pool
+from runtime.ranks import each_rank
 from runtime.work_guards import error_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -28,8 +29,19 @@ def test_running_statistics_are_those_of_ddp(pool: Pool, broadcast: bool) -> Non
 
 @pytest.mark.parametrize("options", SCHEMES[:2], ids=["ddp", "topk"])
 @pytest.mark.filterwarnings("ignore:Using backward")
-def test_a_graph_of_gradients_is_averaged_too(pool: Pool, options: dict[str, Any]) -> None:
-    assert max(pool.run(graph_of_gradients, 2, options)) < 1e-6
+@each_rank(2)
+def test_a_graph_of_gradients_is_averaged_too(group, rank, world, options):
+    model = nn.Linear(6, 3, bias=False)
+    nn.init.ones_(model.weight)
+    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), 0.1), process_group=group, **options)
+    ((model.weight * (rank + 1)) ** 2).sum().backward(create_graph=True)
+    grad = model.weight.grad
+    assert grad is not None
+    right = sum(2 * (r + 1) ** 2 for r in range(world)) / world
+    error = float((grad.detach() - right).abs().max())
+    model.weight.grad = None
+    sync.detach()
+    assert error < 1e-6
 
 
 @pytest.mark.parametrize(("initial", "moves"), [(True, [1.0, 1 / 3, 1 / 3]), (False, [1.0, 1.0, 1.0])])
@@ -37,18 +49,40 @@ def test_join_divides_by_all_ranks_or_by_those_that_train(pool: Pool, initial: b
     assert pool.run(divided_by_active, 3, initial)[0] == pytest.approx(moves)
 
 
-def test_an_argument_that_join_does_not_have_is_named(pool: Pool) -> None:
-    for text in pool.run(unknown_argument_of_join, 2):
-        assert "average" in text
-        assert "divide_by_initial_world_size" in text
+@each_rank(2)
+def test_an_argument_that_join_does_not_have_is_named(group, rank, world):
+    model = nn.Linear(1, 1)
+    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), 1.0), process_group=group)
+    text = error_of(lambda: sync.join_hook(average="active"))
+    sync.detach()
+    assert "average" in text
+    assert "divide_by_initial_world_size" in text
 
 
 @pytest.mark.parametrize("options", SCHEMES, ids=["ddp", "topk 1", "topk 0.3"])
-def test_a_step_without_a_backward_pass_on_any_rank_moves_nothing(pool: Pool, options: dict[str, Any]) -> None:
-    for still, agree, steps in pool.run(idle_steps, 2, options):
-        assert still
-        assert agree
-        assert steps == 3
+@each_rank(2)
+def test_a_step_without_a_backward_pass_on_any_rank_moves_nothing(group, rank, world, options):
+    """A step before any backward pass, then one that a rank skips, then one that all skip."""
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    still = True
+    for step, trains in enumerate((False, True, rank == 0, False, True)):
+        optimizer.zero_grad()
+        before = model.weight.detach().clone()
+        if trains:
+            model(_batch(rank, step)).square().mean().backward()
+        optimizer.step()
+        if step in (0, 3):
+            still = still and torch.equal(before, model.weight)
+    mine = model.weight.detach().clone()
+    dist.broadcast(mine, dist.get_global_rank(group, 0), group=group)
+    steps = sync.step
+    sync.detach()
+    assert still
+    assert torch.equal(mine, model.weight.detach())
+    assert steps == 3
 
 
 @pytest.mark.parametrize(
@@ -59,10 +93,29 @@ def test_a_step_without_a_backward_pass_on_any_rank_moves_nothing(pool: Pool, op
         ("double", "torch.float64", 1e-15),
     ],
 )  # fmt: skip
-def test_gradients_are_averaged_in_their_own_dtype(pool: Pool, case: str, dtype: str, error: float) -> None:
-    for found, off in pool.run(of_wider_gradients, 2, case):
-        assert found == dtype
-        assert off < error
+@each_rank(2)
+def test_gradients_are_averaged_in_their_own_dtype(group, rank, world, case, dtype, error):
+    """Gradients are of another dtype than the weights were at attach."""
+    model = nn.Linear(16, 16, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    if case == "double":
+        sync = ssfx.attach(model, optimizer, process_group=group)
+        model.double()
+        wide = torch.float64
+    else:
+        model.bfloat16()
+        model.weight.grad_dtype = torch.float32  # type: ignore[attr-defined]
+        sync = ssfx.attach(model, optimizer, process_group=group)
+        wide = torch.float32
+    values = [torch.randn(16, 16, generator=torch.Generator().manual_seed(r), dtype=wide) for r in range(world)]
+    _Scaled.apply(model.weight, values[rank]).backward()
+    right = torch.stack(values).double().mean(0)
+    grad = model.weight.grad
+    assert grad is not None
+    found = float((grad.double() - right).abs().max() / right.abs().max())
+    sync.detach()
+    assert str(grad.dtype) == dtype
+    assert found < error
 
 
 @pytest.mark.parametrize(
@@ -77,14 +130,43 @@ def test_gradients_are_averaged_in_their_own_dtype(pool: Pool, case: str, dtype:
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_an_optimizer_that_orthogonalises_gets_the_same_averages(
-    pool: Pool, options: dict[str, Any], differs: bool
-) -> None:
+@each_rank(2)
+def test_an_optimizer_that_orthogonalises_gets_the_same_averages(group, rank, world, options, differs):
     """Muon for matrices, AdamW for the rest: DDP's weights bit for bit where everything is sent."""
-    for far, by_averages, alike in pool.run(orthogonalised, 2, options):
-        assert (far > 0) == differs
-        assert by_averages
-        assert alike
+
+    def start() -> tuple[nn.Module, list[torch.optim.Optimizer]]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(11, 24), nn.Linear(24, 40), nn.Tanh(), nn.Linear(40, 24), nn.LayerNorm(24))
+        matrices = [model[1].weight, model[3].weight]
+        rest = [p for p in model.parameters() if all(p is not one for one in matrices)]
+        return model, [torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(rest, lr=0.01)]
+
+    def step(net: Any, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        words = torch.randint(0, 11, (8, 5), generator=torch.Generator().manual_seed(100 * rank + number))
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        (net(words) - words[..., None] / 11).square().mean().backward()
+
+    (model, optimizers), (twin, theirs), (replay, replayed) = start(), start(), start()
+    sync = ssfx.attach(model, optimizers, process_group=group, **options)
+    ddp, exact = DistributedDataParallel(twin, process_group=group), True
+    for number in range(6):
+        step(ddp, theirs, number)
+        step(model, optimizers, number)
+        for p, q in zip(model.parameters(), replay.parameters(), strict=True):
+            assert p.grad is not None
+            q.grad = p.grad.clone()
+        for optimizer in (*theirs, *optimizers, *replayed):
+            optimizer.step()
+        exact &= all(torch.equal(p, q) for p, q in zip(model.parameters(), replay.parameters(), strict=True))
+    sync.detach()
+    far = max(float((p - q).detach().abs().max()) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    first = flat.clone()
+    dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
+    assert (far > 0) == differs
+    assert exact
+    assert torch.equal(flat, first)
 
 
 # ---- on each rank ---------------------------------------------------------------------------------------------------
@@ -125,21 +207,6 @@ def running_statistics(group: Any, rank: int, world: int, broadcast: bool) -> tu
     return torch.equal(*ends) or (rank > 0 and not broadcast), torch.equal(ends[0], first)
 
 
-def graph_of_gradients(group: Any, rank: int, world: int, options: dict[str, Any]) -> float:
-    """Return how far the average is off after backward(create_graph=True)."""
-    model = nn.Linear(6, 3, bias=False)
-    nn.init.ones_(model.weight)
-    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), 0.1), process_group=group, **options)
-    ((model.weight * (rank + 1)) ** 2).sum().backward(create_graph=True)
-    grad = model.weight.grad
-    assert grad is not None
-    right = sum(2 * (r + 1) ** 2 for r in range(world)) / world
-    error = float((grad.detach() - right).abs().max())
-    model.weight.grad = None
-    sync.detach()
-    return error
-
-
 def divided_by_active(group: Any, rank: int, world: int, initial: bool) -> list[float]:
     """Rank 0 has three batches and the others one; every gradient is 1. Return how far each step moved the weight."""
     model = nn.Linear(1, 1, bias=False)
@@ -157,62 +224,6 @@ def divided_by_active(group: Any, rank: int, world: int, initial: bool) -> list[
     return moves
 
 
-def unknown_argument_of_join(group: Any, rank: int, world: int) -> str:
-    model = nn.Linear(1, 1)
-    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), 1.0), process_group=group)
-    text = error_of(lambda: sync.join_hook(average="active"))
-    sync.detach()
-    return text
-
-
-def idle_steps(group: Any, rank: int, world: int, options: dict[str, Any]) -> tuple[bool, bool, int]:
-    """A step before any backward pass, then one that a rank skips, then one that all skip.
-
-    Return whether idle steps moved nothing, whether ranks agree in the end, and how many exchanges counted.
-    """
-    torch.manual_seed(0)
-    model = nn.Linear(6, 3)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-    sync = ssfx.attach(model, optimizer, process_group=group, **options)
-    still = True
-    for step, trains in enumerate((False, True, rank == 0, False, True)):
-        optimizer.zero_grad()
-        before = model.weight.detach().clone()
-        if trains:
-            model(_batch(rank, step)).square().mean().backward()
-        optimizer.step()
-        if step in (0, 3):
-            still = still and torch.equal(before, model.weight)
-    mine = model.weight.detach().clone()
-    dist.broadcast(mine, dist.get_global_rank(group, 0), group=group)
-    steps = sync.step
-    sync.detach()
-    return still, torch.equal(mine, model.weight.detach()), steps
-
-
-def of_wider_gradients(group: Any, rank: int, world: int, case: str) -> tuple[str, float]:
-    """Gradients are of another dtype than the weights were at attach; return theirs, and the average's error."""
-    model = nn.Linear(16, 16, bias=False)
-    optimizer = torch.optim.SGD(model.parameters(), 0.0)
-    if case == "double":
-        sync = ssfx.attach(model, optimizer, process_group=group)
-        model.double()
-        wide = torch.float64
-    else:
-        model.bfloat16()
-        model.weight.grad_dtype = torch.float32  # type: ignore[attr-defined]
-        sync = ssfx.attach(model, optimizer, process_group=group)
-        wide = torch.float32
-    values = [torch.randn(16, 16, generator=torch.Generator().manual_seed(r), dtype=wide) for r in range(world)]
-    _Scaled.apply(model.weight, values[rank]).backward()
-    right = torch.stack(values).double().mean(0)
-    grad = model.weight.grad
-    assert grad is not None
-    error = float((grad.double() - right).abs().max() / right.abs().max())
-    sync.detach()
-    return str(grad.dtype), error
-
-
 class _Scaled(torch.autograd.Function):
     """The sum of a weight times x; the gradient has the dtype of x."""
 
@@ -224,42 +235,3 @@ class _Scaled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         return grad * ctx.saved_tensors[0], None
-
-
-def orthogonalised(group: Any, rank: int, world: int, options: dict[str, Any]) -> tuple[float, bool, bool]:
-    """Train matrices with Muon and the rest with AdamW; return how far from DDP weights end, and two facts.
-
-    Whether both optimizers moved weights by the averages that are in `.grad`, and whether all ranks ended alike.
-    """
-
-    def start() -> tuple[nn.Module, list[torch.optim.Optimizer]]:
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Embedding(11, 24), nn.Linear(24, 40), nn.Tanh(), nn.Linear(40, 24), nn.LayerNorm(24))
-        matrices = [model[1].weight, model[3].weight]
-        rest = [p for p in model.parameters() if all(p is not one for one in matrices)]
-        return model, [torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(rest, lr=0.01)]
-
-    def step(net: Any, optimizers: list[torch.optim.Optimizer], number: int) -> None:
-        words = torch.randint(0, 11, (8, 5), generator=torch.Generator().manual_seed(100 * rank + number))
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        (net(words) - words[..., None] / 11).square().mean().backward()
-
-    (model, optimizers), (twin, theirs), (replay, replayed) = start(), start(), start()
-    sync = ssfx.attach(model, optimizers, process_group=group, **options)
-    ddp, exact = DistributedDataParallel(twin, process_group=group), True
-    for number in range(6):
-        step(ddp, theirs, number)
-        step(model, optimizers, number)
-        for p, q in zip(model.parameters(), replay.parameters(), strict=True):
-            assert p.grad is not None
-            q.grad = p.grad.clone()
-        for optimizer in (*theirs, *optimizers, *replayed):
-            optimizer.step()
-        exact &= all(torch.equal(p, q) for p, q in zip(model.parameters(), replay.parameters(), strict=True))
-    sync.detach()
-    far = max(float((p - q).detach().abs().max()) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
-    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-    first = flat.clone()
-    dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
-    return far, exact, torch.equal(flat, first)

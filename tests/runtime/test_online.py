@@ -7,6 +7,7 @@ import pytest
 import torch
 from runtime.models import build, loss_of
 from runtime.pool import Pool
+from runtime.ranks import each_rank
 from runtime.work_guards import error_of
 from torch import nn
 
@@ -43,14 +44,27 @@ def test_parameters_that_never_had_a_gradient_keep_reversed_registration_order(p
         assert sum(profile.ready_gap_s) == pytest.approx(0.2)
 
 
-def test_an_observer_records_what_arrives_and_leaves_no_hooks(pool: Pool) -> None:
-    for records, order, hooks in pool.run(observed, 2):
-        assert hooks == 0
-        for record in records:
-            assert set(record) == {"a.weight", "a.bias", "b.weight", "b.bias", "head.weight", "head.bias"}
-            assert all(second >= 0 for second in record.values())
-        assert {*order[:2]} == {"head.weight", "head.bias"}
-        assert {*order[-2:]} == {"spare.weight", "spare.bias"}
+@each_rank(2)
+def test_an_observer_records_what_arrives_and_leaves_no_hooks(group, rank, world):
+    model = build("branches")
+    params = parameter_names(model)
+    observer = Observer(model, list(params), CPU, 2)
+    for name, p in params.items():
+        p.register_post_accumulate_grad_hook(lambda _, name=name: observer.seen(name))
+    for step in range(2):
+        assert not observer.complete
+        loss_of(model, rank, step).backward()
+        observer.end_step()
+    observer.close()
+    profile = observer.profile(registration_profile(params), TorchComm(group))
+    order = [s.name for s in profile.tensors]
+    hooks = len(model._forward_hooks) + len(model._forward_pre_hooks)
+    assert hooks == 0
+    for record in observer.records:
+        assert set(record) == {"a.weight", "a.bias", "b.weight", "b.bias", "head.weight", "head.bias"}
+        assert all(second >= 0 for second in record.values())
+    assert {*order[:2]} == {"head.weight", "head.bias"}
+    assert {*order[-2:]} == {"spare.weight", "spare.bias"}
 
 
 def test_ddp_groups_again_in_the_order_of_arrival_on_every_rank_alike(pool: Pool) -> None:
@@ -107,13 +121,25 @@ def test_calibration_is_monotone_and_equal_on_all_ranks(pool: Pool, compressor: 
     assert first.world_size == 3
 
 
-def test_a_running_training_is_advised_and_its_profile_kept(pool: Pool, tmp_path) -> None:
-    for early, answer, first in pool.run(advised, 2, str(tmp_path)):
-        assert "no gradients were observed yet" in early
-        assert "model on box(device=cpu)" in answer.splitlines()[0]
-        assert "batch 4 each, density 0.02" in " ".join(answer.splitlines()[:2])
-        assert "indistinguishable" in answer
-        assert first
+@each_rank(2)
+def test_a_running_training_is_advised_and_its_profile_kept(group, rank, world, tmp_path):
+    path = str(tmp_path)
+    model = build("branches")
+    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group)
+    try:
+        early = str(sync.advise())
+    except ConfigError as error:
+        early = str(error)
+    loss_of(model, rank, 0).backward()
+    answer = str(sync.advise("box", cluster_device="cpu", cluster_nodes=2, density=0.02, batch_size=4))
+    sync.profile.save(f"{path}/profile{rank}.json")
+    sync.detach()
+    text = Path(path, f"profile{rank}.json").read_text()
+    assert "no gradients were observed yet" in early
+    assert "model on box(device=cpu)" in answer.splitlines()[0]
+    assert "batch 4 each, density 0.02" in " ".join(answer.splitlines()[:2])
+    assert "indistinguishable" in answer
+    assert Profile.from_json(text).tensors[0].name
 
 
 # ---- on each rank ---------------------------------------------------------------------------------------------------
@@ -132,26 +158,6 @@ def profile_of(group: Any, rank: int, world: int, records: list[list[dict[str, f
     assert observer.complete
     observer.close()
     return observer.profile(registration_profile(params), TorchComm(group))
-
-
-def observed(group: Any, rank: int, world: int) -> tuple[list[dict[str, float]], list[str], int]:
-    """Return what an observer recorded in two backward passes, the profile's order, and hooks left after close."""
-    model = build("branches")
-    params = parameter_names(model)
-    observer = Observer(model, list(params), CPU, 2)
-    for name, p in params.items():
-        p.register_post_accumulate_grad_hook(lambda _, name=name: observer.seen(name))
-    for step in range(2):
-        assert not observer.complete
-        loss_of(model, rank, step).backward()
-        observer.end_step()
-    observer.close()
-    profile = observer.profile(registration_profile(params), TorchComm(group))
-    return (
-        observer.records,
-        [s.name for s in profile.tensors],
-        len(model._forward_hooks) + len(model._forward_pre_hooks),
-    )
 
 
 def agreed(group: Any, rank: int, world: int, failure: str) -> str:
@@ -186,19 +192,3 @@ def replanned(group: Any, rank: int, world: int) -> tuple[list[str], list[str], 
     after = [s.name for s in sync.plan.tensors]
     sync.detach()
     return before, after, sync.plan.digest
-
-
-def advised(group: Any, rank: int, world: int, path: str) -> tuple[str, str, str]:
-    """Return what asking too early says, the answer after a step, and the first tensor of the saved profile."""
-    model = build("branches")
-    sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group)
-    try:
-        early = str(sync.advise())
-    except ConfigError as error:
-        early = str(error)
-    loss_of(model, rank, 0).backward()
-    answer = str(sync.advise("box", cluster_device="cpu", cluster_nodes=2, density=0.02, batch_size=4))
-    sync.profile.save(f"{path}/profile{rank}.json")
-    sync.detach()
-    text = Path(path, f"profile{rank}.json").read_text()
-    return early, answer, Profile.from_json(text).tensors[0].name

@@ -3,11 +3,16 @@
 from typing import Any
 
 import pytest
+import torch
 from runtime import work_reduced as work
 from runtime import work_reduced_models as models
 from runtime.cases import in_turn, turns
+from runtime.models import build, loss_of, parameters
 from runtime.pool import Pool
-from runtime.ranks import Ranks
+from runtime.ranks import Ranks, each_rank, is_rank_0s
+from runtime.work_reduced import attach, equal, spoilt
+
+from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, THRESHOLD
 
 Options = dict[str, Any]
 
@@ -69,22 +74,103 @@ def cases(*left_out: str) -> pytest.MarkDecorator:
 
 # Espresso's plan depends on measured times, so no two runs of it are the same.
 @cases("espresso")
-def test_a_changing_loss_scale_changes_nothing_but_the_range(ranks: Ranks, case: str) -> None:
+@each_rank(3, by="ranks")
+def test_a_changing_loss_scale_changes_nothing_but_the_range(group, rank, world, case):
+    """Train with a changing loss scale and without, with the same bad steps."""
     # Scales are powers of two, so the scaled run is the other one bit by bit, thresholds and residuals included.
-    for report in ranks.run(work.scaled, 3, CASES[case], 12, [0, 1, 5, 8, 9, 10]):
-        assert report == {"differing": [], "kept": True, "scales": 4}
+    options = CASES[case]
+    steps = 12
+    bad = [0, 1, 5, 8, 9, 10]
+    bad = set(bad)
+    models = build("mlp"), build("mlp")
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)
+    pairs = [attach(models[0], group, world, options, scaler=scaler), attach(models[1], group, world, options)]
+    kept = True
+    scales = set()
+    for step in range(steps):
+        spoils = step in bad and rank == world - 1
+        for model, (optimizer, sync) in zip(models, pairs, strict=True):
+            scaling = sync is pairs[0][1]
+            optimizer.zero_grad()
+            loss = loss_of(model, rank, step)
+            sync.store.follow(scaler.get_scale() if scaling else 1.0)
+            before, plan = sync.store.state_dict(), sync.plan
+            spoilt(model, spoils, scaler.scale(loss) if scaling else loss)
+            assert sync.last.skipped == (step in bad)
+            if step in bad and sync.plan is plan:
+                kept &= not equal(before, sync.store.state_dict())
+            if scaling:
+                scaler.step(optimizer)
+                scaler.update()
+                scales.add(scaler.get_scale())
+            else:
+                optimizer.step()
+    differing = [n for n, p in parameters(models[0]).items() if not torch.equal(p, parameters(models[1])[n])]
+    states = [sync.store.state_dict() for _, sync in pairs]
+    for buffers in states[0].values():
+        for buffer, value in buffers.items():
+            if buffer.startswith(THRESHOLD) or not buffer.startswith((COLLECTIVE, COMPRESSOR)):
+                value /= pairs[0][1].store.loss_scale
+    differing += equal(*states)
+    for _, sync in pairs:
+        sync.detach()
+    assert {"differing": differing, "kept": kept, "scales": len(scales)} == {"differing": [], "kept": True, "scales": 4}
 
 
-def test_a_state_saved_under_a_loss_scale_goes_on_without_one(ranks: Ranks) -> None:
-    for norms in ranks.run(work.unscaled_later, 2, CASES["oktopk"]):
-        assert norms[0] > 0
-        assert norms[1] == pytest.approx(norms[0] / 256)
+@each_rank(2, by="ranks")
+def test_a_state_saved_under_a_loss_scale_goes_on_without_one(group, rank, world):
+    """Save under a loss scale of 256, load without one."""
+    options = CASES["oktopk"]
+    model = build("mlp")
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    optimizer, sync = attach(model, group, world, options, scaler=scaler)
+    for step in range(3):
+        optimizer.zero_grad()
+        scaler.scale(loss_of(model, rank, step)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    state, before = sync.state_dict(), sync.stats()["residual_norm"]
+    sync.detach()
+    optimizer, sync = attach(model, group, world, options)
+    sync.load_state_dict(state)
+    sync._begin()  # as the first gradient of the next step does
+    after = sync.stats()["residual_norm"]
+    sync._finish()
+    sync.detach()
+    norms = before, after
+    assert norms[0] > 0
+    assert norms[1] == pytest.approx(norms[0] / 256)
 
 
 @cases("espresso", *ESTIMATES)  # the sketch's hashes are of the step's number
-def test_a_run_with_bad_steps_equals_the_run_without_them(ranks: Ranks, case: str) -> None:
+@each_rank(3, by="ranks")
+def test_a_run_with_bad_steps_equals_the_run_without_them(group, rank, world, case):
+    """Train with bad steps between the good ones and without.
+
+    The first five steps are good, so that both plan after the same ones.
+    """
     # Of 11 steps some come after a bad one, or after several: steps that evaluate and repartition are among them.
-    assert ranks.run(work.without_trace, 3, CASES[case], 11, [5, 5, 6, 7, 8, 8, 8, 9, 10]) == [[]] * 3
+    options = CASES[case]
+    steps = 11
+    bad = [5, 5, 6, 7, 8, 8, 8, 9, 10]
+    models = build("mlp"), build("mlp")
+    pairs = [attach(model, group, world, options) for model in models]
+    for step in range(steps):
+        for model, (optimizer, sync) in zip(models, pairs, strict=True):
+            for _ in range(bad.count(step) if sync is pairs[0][1] else 0):
+                optimizer.zero_grad()
+                spoilt(model, rank == step % world, loss_of(model, rank, 1000 + step))
+                assert sync.last.skipped
+                optimizer.step()
+            optimizer.zero_grad()
+            loss_of(model, rank, step).backward()
+            assert not sync.last.skipped
+            optimizer.step()
+    differing = [n for n, p in parameters(models[0]).items() if not torch.equal(p, parameters(models[1])[n])]
+    differing += equal(*(sync.store.state_dict() for _, sync in pairs))
+    for _, sync in pairs:
+        sync.detach()
+    assert differing == []
 
 
 @pytest.mark.slow
@@ -94,12 +180,36 @@ def test_a_run_resumed_after_any_step_is_the_same(ranks: Ranks, case: str) -> No
     assert ranks.run(work.resumes_anywhere, 3, CASES[case], range(first, 8)) == [[]] * 3
 
 
-def test_a_state_in_memory_does_not_change_when_the_run_goes_on(ranks: Ranks) -> None:
-    assert ranks.run(work.kept_state, 2, CASES["hipress"]) == [2, 2]
+@each_rank(2, by="ranks")
+def test_a_state_in_memory_does_not_change_when_the_run_goes_on(group, rank, world):
+    options = CASES["hipress"]
+    model = build("mlp")
+    optimizer, sync = attach(model, group, world, options)
+    for step in range(4):
+        if step == 2:
+            state = sync.state_dict()
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        optimizer.step()
+    sync.detach()
+    assert len(state["observed"][0]) == 2
 
 
-def test_a_new_plan_leaves_no_state_of_the_old_ones_collectives(ranks: Ranks) -> None:
-    assert ranks.run(work.owners_of_collective_state, 2, CASES["oktopk"]) == [1, 1]
+@each_rank(2, by="ranks")
+def test_a_new_plan_leaves_no_state_of_the_old_ones_collectives(group, rank, world):
+    options = CASES["oktopk"]
+    model = build("mlp")
+    optimizer, sync = attach(model, group, world, options)
+    firsts = set()
+    for step in range(4):
+        firsts.add(next(lane.tensors[0] for _, lane in sync.plan.lanes()))
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        optimizer.step()
+    assert len(firsts) == 2
+    owners = [n for n, buffers in sync.state_dict()["memory"].items() if any(b.startswith(COLLECTIVE) for b in buffers)]
+    sync.detach()
+    assert len(owners) == 1
 
 
 @cases()
@@ -154,12 +264,28 @@ def test_a_model_of_one_element_is_dense(ranks: Ranks, case: str) -> None:
 
 @pytest.mark.slow
 @in_turn("case,memory", [case for case in CASES if case not in DENSE], ("none", "lr_scaled"))
-def test_memories_with_a_learning_rate_that_changes(ranks: Ranks, case: str, memory: str) -> None:
-    for report in ranks.run(work.with_memory, 3, {**CASES[case], "memory": memory}):
-        assert report["same"]
-        assert report["finite"]
-        assert report["skipped"] == 1
-        assert report["kept"] == ([] if memory == "none" else ["residual"])
+@each_rank(3, by="ranks")
+def test_memories_with_a_learning_rate_that_changes(group, rank, world, case, memory):
+    """Train with a learning rate that changes, down to zero for a step."""
+    options = {**CASES[case], "memory": memory}
+    model = build("mlp")
+    optimizer, sync = attach(model, group, world, options)
+    for step in range(9):
+        optimizer.param_groups[0]["lr"] = [0.1, 0.05, 0.2, 0.0, 0.01][step % 5]
+        optimizer.zero_grad()
+        spoilt(model, step == 7 and rank == 0, loss_of(model, rank, step))
+        optimizer.step()
+    same, finite = True, True
+    for p in model.parameters():
+        same &= is_rank_0s(p, group)
+        finite &= bool(torch.isfinite(p).all())
+    kept = [k for buffers in sync.store.state_dict().values() for k in buffers if not k.startswith("collective.")]
+    sync.detach()
+    report = {"same": same, "finite": finite, "kept": sorted(set(kept)), "skipped": sync.skipped_steps}
+    assert report["same"]
+    assert report["finite"]
+    assert report["skipped"] == 1
+    assert report["kept"] == ([] if memory == "none" else ["residual"])
 
 
 REFUSED = [

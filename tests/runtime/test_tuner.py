@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from runtime.models import parameters
 from runtime.pool import Pool
+from runtime.ranks import each_rank
 from runtime.work import attached, train
 
 from ssfx.schemes.search.measured_search import most_probes
@@ -25,11 +26,25 @@ def test_the_search_ends_with_two_groups_on_which_all_ranks_agree(pool: Pool) ->
     assert len(first["kept"]) == first["tensors"]
 
 
-def test_a_resumed_search_goes_on_where_it_was(pool: Pool) -> None:
-    for before, loaded, ended in pool.run(goes_on_after_a_resume, 2):
-        assert before
-        assert loaded == before
-        assert ended
+@each_rank(2)
+def test_a_resumed_search_goes_on_where_it_was(group, rank, world):
+    """Save in the middle of a search and load elsewhere."""
+    model, optimizer, sync = attached("mlp", group, world, OPTIONS)
+    train(model, optimizer, rank, range(12))
+    file = io.BytesIO()
+    torch.save(sync.state_dict(), file)
+    file.seek(0)
+    before = list(sync._planner.tuner.probe_times_s)
+    sync.detach()
+    again, again_optimizer, again_sync = attached("mlp", group, world, OPTIONS)
+    again_sync.load_state_dict(torch.load(file, weights_only=False))
+    loaded = list(again_sync._planner.tuner.probe_times_s)
+    train(again, again_optimizer, rank, range(12, 150))
+    ended = again_sync._planner.tuner.finished
+    again_sync.detach()
+    assert before
+    assert loaded == before
+    assert ended
 
 
 # ---- on each rank ---------------------------------------------------------------------------------------------------
@@ -61,21 +76,3 @@ def searches(group: Any, rank: int, world: int) -> dict[str, Any]:
     }  # fmt: skip
     sync.detach()
     return report
-
-
-def goes_on_after_a_resume(group: Any, rank: int, world: int) -> tuple[list[float], list[float], bool]:
-    """Save in the middle of a search and load elsewhere; return the probe times of both, and whether it ends."""
-    model, optimizer, sync = attached("mlp", group, world, OPTIONS)
-    train(model, optimizer, rank, range(12))
-    file = io.BytesIO()
-    torch.save(sync.state_dict(), file)
-    file.seek(0)
-    before = list(sync._planner.tuner.probe_times_s)
-    sync.detach()
-    again, again_optimizer, again_sync = attached("mlp", group, world, OPTIONS)
-    again_sync.load_state_dict(torch.load(file, weights_only=False))
-    loaded = list(again_sync._planner.tuner.probe_times_s)
-    train(again, again_optimizer, rank, range(12, 150))
-    ended = again_sync._planner.tuner.finished
-    again_sync.detach()
-    return before, loaded, ended

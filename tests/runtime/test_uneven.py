@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 from processes import HANG_S, Started
 from runtime.models import build, loss_of
-from runtime.pool import Pool
+from runtime.ranks import each_rank
 from runtime.test_guards import said
 from runtime.work import costs_for, train
-from runtime.work_attach import SPARSE, Options, distance, same_on_all_ranks, sgd
+from runtime.work_attach import SPARSE, distance, same_on_all_ranks, sgd
 from runtime.work_guards import error_of
 from torch.distributed.algorithms.join import Join
 
@@ -102,38 +102,8 @@ JOIN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("how", ["sync.join", "Join", "scaler", "adam", "accumulate"])
 @pytest.mark.parametrize("options", JOIN.values(), ids=JOIN)
 @pytest.mark.parametrize("batches", [[5, 3, 4], [0, 2, 0], [3, 3, 3]], ids=str)
-def test_uneven_inputs_inside_join(pool: Pool, options: dict[str, Any], how: str, batches: list[int]) -> None:
-    for report in pool.run(uneven, 3, how, options, batches):
-        assert report["exchanges"] == max(batches)
-        assert report["parameters agree"]
-        assert report["optimizers agree"]
-        assert report["trains on"]
-
-
-@pytest.mark.parametrize("options", [{}, SPARSE | {"density": 1.0}], ids=["ddp", "topk-1"])
-def test_who_has_no_more_batches_counts_with_zeros(pool: Pool, options: dict[str, Any]) -> None:
-    assert max(pool.run(against_zeros, 2, options)) < 1e-6
-
-
-def test_rates_that_differ_after_join_are_named(pool: Pool) -> None:
-    for text in pool.run(schedule_in_join, 2):
-        said(text, "learning rate of group 0", "rank 0", "rank 1", "schedule")
-
-
-# ---- on each rank ---------------------------------------------------------------------------------------------------
-
-
-def _states_agree(group: Any, optimizer: torch.optim.Optimizer) -> bool:
-    same = True
-    for state in (optimizer.state[p] for group_ in optimizer.param_groups for p in group_["params"]):
-        for value in (value for _, value in sorted(state.items()) if isinstance(value, torch.Tensor)):
-            first = value.clone()
-            dist.broadcast(first, 0, group=group)
-            same &= torch.equal(first, value)
-    return same
-
-
-def uneven(group: Any, rank: int, world: int, how: str, options: Options, batches: list[int]) -> dict[str, Any]:
+@each_rank(3)
+def test_uneven_inputs_inside_join(group, rank, world, options, how, batches):
     """Train with so many batches on each rank, then one more together."""
     model = build("mlp")
     optimizer = torch.optim.AdamW(model.parameters()) if how == "adam" else sgd(model.parameters())
@@ -165,11 +135,15 @@ def uneven(group: Any, rank: int, world: int, how: str, options: Options, batche
     step(50)
     report["trains on"] = same_on_all_ranks(group, model) and sync.step == max(batches) + 1
     sync.detach()
-    return report
+    assert report["exchanges"] == max(batches)
+    assert report["parameters agree"]
+    assert report["optimizers agree"]
+    assert report["trains on"]
 
 
-def against_zeros(group: Any, rank: int, world: int, options: Options) -> float:
-    """Return the distance from a twin of which rank 1 trains on losses of zero where it has no batch."""
+@pytest.mark.parametrize("options", [{}, SPARSE | {"density": 1.0}], ids=["ddp", "topk-1"])
+@each_rank(2)
+def test_who_has_no_more_batches_counts_with_zeros(group, rank, world, options):
     model, twin = build("mlp"), build("mlp")
     mine, theirs = sgd(model.parameters()), sgd(twin.parameters())
     sync = ssfx.attach(model, mine, process_group=group, **options)
@@ -182,10 +156,11 @@ def against_zeros(group: Any, rank: int, world: int, options: Options) -> float:
         theirs.step()
     sync.detach()
     other.detach()
-    return distance(model, twin)
+    assert distance(model, twin) < 1e-6
 
 
-def schedule_in_join(group: Any, rank: int, world: int) -> str:
+@each_rank(2)
+def test_rates_that_differ_after_join_are_named(group, rank, world):
     model = build("mlp")
     optimizer = sgd(model.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
@@ -201,4 +176,17 @@ def schedule_in_join(group: Any, rank: int, world: int) -> str:
 
     text = error_of(train)
     sync.detach()
-    return text
+    said(text, "learning rate of group 0", "rank 0", "rank 1", "schedule")
+
+
+# ---- on each rank ---------------------------------------------------------------------------------------------------
+
+
+def _states_agree(group: Any, optimizer: torch.optim.Optimizer) -> bool:
+    same = True
+    for state in (optimizer.state[p] for group_ in optimizer.param_groups for p in group_["params"]):
+        for value in (value for _, value in sorted(state.items()) if isinstance(value, torch.Tensor)):
+            first = value.clone()
+            dist.broadcast(first, 0, group=group)
+            same &= torch.equal(first, value)
+    return same

@@ -259,36 +259,6 @@ def average_with_plan(
     return worst
 
 
-def scaled(group: Any, rank: int, world: int, options: Options) -> dict[str, Any]:
-    """Train with a GradScaler whose scale changes; compare with the unscaled run and note the scale after overflow."""
-    model = build("mlp")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)
-    sync = ssfx.attach(model, optimizer, scaler=scaler, **among(group), **{"costs": costs_for(world), **options})
-    twin, twin_optimizer, twin_sync = attached("mlp", group, world, options)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        scaler.scale(loss_of(model, rank, step)).backward()
-        scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
-        scaler.step(optimizer)
-        scaler.update()
-        train(twin, twin_optimizer, rank, range(step, step + 1))
-    worst = max((a - b).abs().max().item() for a, b in zip(model.parameters(), twin.parameters(), strict=True))
-    grown = scaler.get_scale()
-    optimizer.zero_grad()
-    loss = loss_of(model, rank, 99) * (float("inf") if rank == 0 else 1.0)
-    scaler.scale(loss).backward()
-    weights = parameters(model)
-    scaler.step(optimizer)
-    scaler.update()
-    kept = all(torch.equal(weights[n], p) for n, p in model.named_parameters())
-    report = {"worst": worst, "grown": grown, "after": scaler.get_scale(), "weights_kept": kept}
-    sync.detach()
-    twin_sync.detach()
-    return report
-
-
 def bytes_on_the_wire(group: Any, rank: int, world: int, options: Options) -> tuple[int, int, int]:
     """Return the bytes one step hands to the process group: planned, reported, and counted where they leave."""
     model, optimizer, sync = attached("mlp", group, world, options)

@@ -1,14 +1,12 @@
 """What the pool's ranks run: models, optimizers and states with which an exchange would be wrong without an error."""
 
 import logging
-import threading
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from runtime.models import build, loss_of
+from runtime.models import build
 from runtime.work_attach import SPARSE, Options, same_on_all_ranks, sgd
 from torch import nn
 
@@ -94,41 +92,8 @@ UNTAKABLE: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def untakable(group: Any, rank: int, world: int, case: str) -> tuple[str, bool]:
-    """Return what attach says, and whether nothing was left: no hook, no thread, and the model is free."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch, that what it makes here is a beta or deprecated
-        model = UNTAKABLE[case]()
-    threads = threading.active_count()
-    text = error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, scheme="topk"))
-    hooks = any(part._forward_pre_hooks or part._forward_hooks for part in model.modules() if not _lazy(part))
-    again = error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, scheme="topk"))
-    return text, not hooks and threads == threading.active_count() and again == text
-
-
 def _lazy(part: nn.Module) -> bool:
     return hasattr(part, "cls_to_become")
-
-
-def takable_buffers(group: Any, rank: int, world: int) -> list[str]:
-    """Return which buffers were not rank 0's after attach."""
-    generator = torch.Generator().manual_seed(rank)
-    model = nn.Linear(8, 4)
-    whole = torch.randint(0, 100, (3, 4), generator=generator)
-    makers: dict[str, Any] = {
-        str(dtype).removeprefix("torch."): lambda numbers, dtype=dtype: numbers.to(dtype)
-        for dtype in (torch.int16, torch.uint16, torch.uint64, torch.bool, torch.complex64, torch.float8_e4m3fn)
-    }
-    makers["expanded"] = lambda numbers: numbers[:1].float().expand(5, 4)
-    makers["transposed"] = lambda numbers: numbers.t()
-    makers["conjugate"] = lambda numbers: (numbers * (1 + 1j)).conj()
-    makers["scalar"] = lambda numbers: numbers[0, 0].clone()
-    for name, make in makers.items():
-        model.register_buffer(name, make(whole))
-    ssfx.attach(model, sgd(model.parameters()), process_group=group).detach()
-    first = torch.randint(0, 100, (3, 4), generator=torch.Generator().manual_seed(0))
-    buffers = dict(model.named_buffers())
-    return [n for n, make in makers.items() if not torch.equal(buffers[n].cdouble(), make(first).cdouble())]
 
 
 # ---- optimizers -----------------------------------------------------------------------------------------------------
@@ -157,91 +122,6 @@ def _loss_with_weights(group: Any, rank: int, case: str) -> None:
     finally:
         sync.detach()
         assert torch.equal(before, weights.weight)
-
-
-def foreign(group: Any, rank: int, world: int, case: str) -> str:
-    return error_of(lambda: _loss_with_weights(group, rank, case))
-
-
-def allowed(group: Any, rank: int, world: int, case: str) -> tuple[str, bool]:
-    """Train what holds parameters that no exchange of its own has, and may; return what is said and if ranks agree."""
-    torch.manual_seed(0)
-    a, b = nn.Linear(8, 8), nn.Linear(8, 8)
-    both = nn.ModuleList([a, b])
-    syncs = []
-
-    def attach(model: nn.Module, optimizer: Any) -> None:
-        syncs.append(ssfx.attach(model, optimizer, process_group=group, **SPARSE))
-
-    def train() -> None:
-        one = sgd(both.parameters())
-        optimizers = [one]
-        if case == "two models, one optimizer":
-            attach(a, one)
-            attach(b, one)
-        elif case == "two models, lists of both":
-            optimizers = [sgd(a.parameters()), sgd(b.parameters())]
-            attach(a, optimizers)
-            attach(b, optimizers)
-        elif case == "frozen":
-            b.requires_grad_(False)
-            attach(a, one)
-        elif case == "never used":  # tied after the optimizer was made
-            b.weight, b.bias = a.weight, a.bias
-            attach(a, one)
-        elif case == "tied later":
-            attach(both, one)
-            b.weight = a.weight
-        else:
-            assert case == "an optimizer that attach does not get"
-            optimizers = [sgd(a.parameters()), torch.optim.SGD(b.parameters(), lr=0.0)]
-            attach(a, optimizers[0])
-        for step in range(3):
-            x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * step + rank))
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-            b(a(x)).square().mean().backward()
-            for optimizer in optimizers:
-                optimizer.step()
-
-    text = error_of(train)
-    for sync in syncs:
-        sync.detach()
-    return text, same_on_all_ranks(group, both)
-
-
-def new_optimizer(group: Any, rank: int, world: int, options: Options, given_up: bool) -> dict[str, Any]:
-    """Go on with a new optimizer of the same parameters, beside a twin whose optimizer takes its rate."""
-    model, twin = build("mlp"), build("mlp")
-    rates = (0.1, 0.02)
-    old = torch.optim.SGD(twin.parameters(), lr=rates[0])
-    first = torch.optim.SGD(model.parameters(), lr=rates[0])
-    sync = ssfx.attach(model, first, process_group=group, **options)
-    reference = ssfx.attach(twin, old, process_group=group, **options)
-    optimizer: torch.optim.Optimizer = first
-    for step in range(8):
-        if step == 4:
-            optimizer = torch.optim.SGD(model.parameters(), lr=rates[1])
-            if given_up:
-                del first
-        optimizer.zero_grad()
-        old.zero_grad()
-        with sync.no_sync() if step == 6 else nullcontext():  # there the new one's step has to exchange
-            loss_of(model, rank, step).backward()
-        loss_of(twin, rank, step).backward()
-        if step == 4:
-            old.param_groups[0]["lr"] = rates[1]
-        optimizer.step()
-        old.step()
-    pairs = zip(model.parameters(), twin.parameters(), strict=True)
-    report = {
-        "same as one optimizer": all(torch.equal(a, b) for a, b in pairs),
-        "ranks agree": same_on_all_ranks(group, model),
-        "exchanges": sync.step == reference.step == 8,
-    }
-    sync.detach()
-    reference.detach()
-    return report
 
 
 def new_optimizer_that_cannot_be(group: Any, rank: int, world: int) -> str:

@@ -1,12 +1,11 @@
 """What the pool's ranks run to break reducers: loss scales, bad steps, resumes, odd models and odd groups."""
 
-from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
 import torch
 from runtime.models import build, loss_of, parameters
-from runtime.ranks import among, is_rank_0s
+from runtime.ranks import among
 from runtime.work import train
 from torch import nn
 
@@ -17,7 +16,6 @@ from ssfx.core.origin import Origin
 from ssfx.planning.costs import Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 from ssfx.runtime.message_kinds import ReducedMessage
-from ssfx.runtime.store import COLLECTIVE, COMPRESSOR, THRESHOLD
 
 Options = dict[str, Any]
 State = dict[str, dict[str, torch.Tensor]]
@@ -67,69 +65,6 @@ def equal(a: State, b: State) -> list[str]:
     return [f"{n}.{k}" for n in a for k in a[n] if k not in b[n] or not torch.equal(a[n][k], b[n][k])]
 
 
-def scaled(group: Any, rank: int, world: int, options: Options, steps: int, bad: Iterable[int]) -> dict[str, Any]:
-    """Train with a changing loss scale and without, with the same bad steps; report in what they differ at the end."""
-    bad = set(bad)
-    models = build("mlp"), build("mlp")
-    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)
-    pairs = [attach(models[0], group, world, options, scaler=scaler), attach(models[1], group, world, options)]
-    kept = True
-    scales = set()
-    for step in range(steps):
-        spoils = step in bad and rank == world - 1
-        for model, (optimizer, sync) in zip(models, pairs, strict=True):
-            scaling = sync is pairs[0][1]
-            optimizer.zero_grad()
-            loss = loss_of(model, rank, step)
-            sync.store.follow(scaler.get_scale() if scaling else 1.0)
-            before, plan = sync.store.state_dict(), sync.plan
-            spoilt(model, spoils, scaler.scale(loss) if scaling else loss)
-            assert sync.last.skipped == (step in bad)
-            if step in bad and sync.plan is plan:
-                kept &= not equal(before, sync.store.state_dict())
-            if scaling:
-                scaler.step(optimizer)
-                scaler.update()
-                scales.add(scaler.get_scale())
-            else:
-                optimizer.step()
-    differing = [n for n, p in parameters(models[0]).items() if not torch.equal(p, parameters(models[1])[n])]
-    states = [sync.store.state_dict() for _, sync in pairs]
-    for buffers in states[0].values():
-        for buffer, value in buffers.items():
-            if buffer.startswith(THRESHOLD) or not buffer.startswith((COLLECTIVE, COMPRESSOR)):
-                value /= pairs[0][1].store.loss_scale
-    differing += equal(*states)
-    for _, sync in pairs:
-        sync.detach()
-    return {"differing": differing, "kept": kept, "scales": len(scales)}
-
-
-def without_trace(group: Any, rank: int, world: int, options: Options, steps: int, bad: list[int]) -> list[str]:
-    """Train with bad steps between the good ones and without; return what differs at the end.
-
-    The first five steps are good, so that both plan after the same ones.
-    """
-    models = build("mlp"), build("mlp")
-    pairs = [attach(model, group, world, options) for model in models]
-    for step in range(steps):
-        for model, (optimizer, sync) in zip(models, pairs, strict=True):
-            for _ in range(bad.count(step) if sync is pairs[0][1] else 0):
-                optimizer.zero_grad()
-                spoilt(model, rank == step % world, loss_of(model, rank, 1000 + step))
-                assert sync.last.skipped
-                optimizer.step()
-            optimizer.zero_grad()
-            loss_of(model, rank, step).backward()
-            assert not sync.last.skipped
-            optimizer.step()
-    differing = [n for n, p in parameters(models[0]).items() if not torch.equal(p, parameters(models[1])[n])]
-    differing += equal(*(sync.store.state_dict() for _, sync in pairs))
-    for _, sync in pairs:
-        sync.detach()
-    return differing
-
-
 def resumes_anywhere(group: Any, rank: int, world: int, options: Options, cuts: range) -> list[str]:
     """Save after every step, resume at `cuts` for two steps; return what differs from the run that went on."""
     model = build("mlp")
@@ -161,57 +96,6 @@ def resumes_anywhere(group: Any, rank: int, world: int, options: Options, cuts: 
             differing.append(f"{cut}: plan")
     sync.detach()
     return differing
-
-
-def unscaled_later(group: Any, rank: int, world: int, options: Options) -> tuple[float, float]:
-    """Save under a loss scale of 256, load without one; return the residual's norm before and in the next step."""
-    model = build("mlp")
-    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
-    optimizer, sync = attach(model, group, world, options, scaler=scaler)
-    for step in range(3):
-        optimizer.zero_grad()
-        scaler.scale(loss_of(model, rank, step)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    state, before = sync.state_dict(), sync.stats()["residual_norm"]
-    sync.detach()
-    optimizer, sync = attach(model, group, world, options)
-    sync.load_state_dict(state)
-    sync._begin()  # as the first gradient of the next step does
-    after = sync.stats()["residual_norm"]
-    sync._finish()
-    sync.detach()
-    return before, after
-
-
-def kept_state(group: Any, rank: int, world: int, options: Options) -> int:
-    """Return how many steps of profiling a state from step 2 tells of, after the run has gone on."""
-    model = build("mlp")
-    optimizer, sync = attach(model, group, world, options)
-    for step in range(4):
-        if step == 2:
-            state = sync.state_dict()
-        optimizer.zero_grad()
-        loss_of(model, rank, step).backward()
-        optimizer.step()
-    sync.detach()
-    return len(state["observed"][0])
-
-
-def owners_of_collective_state(group: Any, rank: int, world: int, options: Options) -> int:
-    """Return how many parameters have state of a collective after plans that begin with different tensors."""
-    model = build("mlp")
-    optimizer, sync = attach(model, group, world, options)
-    firsts = set()
-    for step in range(4):
-        firsts.add(next(lane.tensors[0] for _, lane in sync.plan.lanes()))
-        optimizer.zero_grad()
-        loss_of(model, rank, step).backward()
-        optimizer.step()
-    assert len(firsts) == 2
-    owners = [n for n, buffers in sync.state_dict()["memory"].items() if any(b.startswith(COLLECTIVE) for b in buffers)]
-    sync.detach()
-    return len(owners)
 
 
 def figures(group: Any, rank: int, world: int, options: Options, steps: int) -> list[dict[str, Any]]:
@@ -266,24 +150,6 @@ def figures(group: Any, rank: int, world: int, options: Options, steps: int) -> 
     assert live == (last.achieved_density, last.tensor_missing_rate, last.density_ratios)
     sync.detach()
     return reports
-
-
-def with_memory(group: Any, rank: int, world: int, options: Options) -> dict[str, Any]:
-    """Train with a learning rate that changes, down to zero for a step; return replicas' equality and the residual."""
-    model = build("mlp")
-    optimizer, sync = attach(model, group, world, options)
-    for step in range(9):
-        optimizer.param_groups[0]["lr"] = [0.1, 0.05, 0.2, 0.0, 0.01][step % 5]
-        optimizer.zero_grad()
-        spoilt(model, step == 7 and rank == 0, loss_of(model, rank, step))
-        optimizer.step()
-    same, finite = True, True
-    for p in model.parameters():
-        same &= is_rank_0s(p, group)
-        finite &= bool(torch.isfinite(p).all())
-    kept = [k for buffers in sync.store.state_dict().values() for k in buffers if not k.startswith("collective.")]
-    sync.detach()
-    return {"same": same, "finite": finite, "kept": sorted(set(kept)), "skipped": sync.skipped_steps}
 
 
 def refusal(group: Any, rank: int, world: int, options: Options, steps: int) -> str:

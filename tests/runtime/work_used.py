@@ -6,12 +6,9 @@ import random
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from runtime.ranks import add_up, among, is_rank_0s
 from runtime.work import costs_for
-from runtime.work_guards import error_of
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
 
@@ -227,26 +224,6 @@ def keeps_mass(group: Any, rank: int, world: int, options: Options, seed: int) -
     return worst, kept, agree
 
 
-def follows_ddp(group: Any, rank: int, world: int, options: Options, seed: int) -> float:
-    """Return the largest distance to torch DDP under the same random script, at density 1."""
-    ends = []
-    for exchange in ("ssfx", "ddp"):
-        model = halves()
-        if exchange == "ssfx":
-            given = {"costs": costs_for(world), **options}
-            sync: Any = ssfx.attach(model, torch.optim.SGD(model.parameters(), RATE), process_group=group, **given)
-            script = Script(model, sync, rank, seed)
-        else:
-            sync = wrapped = DistributedDataParallel(model, process_group=group, find_unused_parameters=True)
-            script = Script(model, sync, rank, seed, forward=wrapped)
-        for _ in range(12):
-            script.turn_of_ddp()
-        if exchange == "ssfx":
-            sync.detach()
-        ends.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
-    return float((ends[0] - ends[1]).abs().max())
-
-
 def _turn_of_ddp(script: Script) -> None:
     half, other = script.draw.choice(["ab", "ba"])
     kind = script.draw.choice(["plain", "other", "skip", "twice", "micro", "idle", "cancel", "by hand", "freeze here"])
@@ -279,52 +256,6 @@ def _turn_of_ddp(script: Script) -> None:
 Script.turn_of_ddp = _turn_of_ddp  # type: ignore[attr-defined]
 
 
-def thaws(group: Any, rank: int, world: int, options: Options) -> tuple[float, bool, int]:
-    """Half of the model is frozen at attach and trained later; return mass, agreement, and tensors of the last plan."""
-    model = halves()
-    model.a.requires_grad_(False)
-    optimizer = torch.optim.SGD(model.b.parameters(), RATE)
-    sync = ssfx.attach(model, optimizer, **among(group), **{"costs": costs_for(world), **options})
-    script = Script(model, sync, rank, 0)
-    script.optimizers = {"a": optimizer, "b": optimizer}
-    for number in range(20):
-        if number == 8:
-            model.a.requires_grad_(True)
-            optimizer.add_param_group({"params": list(model.a.parameters())})
-        script.backward()
-        before = {name: p.detach().clone() for name, p in model.named_parameters()}
-        optimizer.step()
-        for name, p in model.named_parameters():
-            script.moved[name] += (before[name] - p.detach()) / RATE
-            script.used[name] += script.window[name]
-            script.window[name].zero_()
-        optimizer.zero_grad()
-    worst = 0.0
-    for name, p in model.named_parameters():
-        residual = sync.store.state_dict().get(name, {}).get("residual", torch.zeros_like(p))
-        balance = script.used[name] - residual
-        add_up(balance, group)
-        worst = max(
-            worst, float((balance - world * script.moved[name]).abs().max()) / (float(balance.abs().max()) + 1.0)
-        )
-    mine = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-    agree, tensors = is_rank_0s(mine, group), len(sync.plan.tensors)
-    sync.detach()
-    return worst, agree, tensors
-
-
-def steps_inside_backward(group: Any, rank: int, world: int) -> str:
-    """An optimizer is stepped by a hook that was there before attach; return what is said."""
-    model = halves()
-    optimizer = torch.optim.SGD(model.parameters(), RATE)
-    for p in model.parameters():
-        p.register_post_accumulate_grad_hook(lambda _: optimizer.step())
-    sync = ssfx.attach(model, optimizer, process_group=group)
-    text = error_of(lambda: loss_on(model, rank, 0).backward())
-    sync.detach()
-    return text
-
-
 class _Lines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
@@ -352,31 +283,3 @@ def undone_steps(group: Any, rank: int, world: int) -> tuple[int, list[str]]:
     skipped = sync.skipped_steps
     sync.detach()
     return skipped, heard.lines
-
-
-def large_values(
-    group: Any, rank: int, world: int, options: Options, size: float
-) -> tuple[int, float, float, int, list[str]]:
-    """Every gradient is `size`; return steps undone, what the first one moved, applied + kept over the sum, what is
-    counted as cut, and what is said."""
-    heard = _Lines()
-    logging.getLogger("ssfx").addHandler(heard)
-    model = nn.Linear(4, 8, bias=False)
-    nn.init.zeros_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, **{"costs": costs_for(world), **options})
-    first = 0.0
-    for step in range(4):
-        optimizer.zero_grad()
-        (model.weight * -size).sum().backward()
-        optimizer.step()
-        if step == 0:
-            first = float(model.weight.detach().abs().max())
-    residual = sync.store.state_dict().get("weight", {}).get("residual", torch.zeros_like(model.weight))
-    total = world * model.weight.detach().double()
-    kept = -residual.double()
-    dist.all_reduce(kept, group=group)
-    skipped, cut = sync.skipped_steps, sync.stats()["cut_values"]
-    sync.detach()
-    logging.getLogger("ssfx").removeHandler(heard)
-    return skipped, first, float(((total + kept) / (4 * world * size)).mean()), cut, heard.lines

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
+from runtime.ranks import each_rank
 from sharded import work
 from sharded.conftest import Run
 from sharded.models import Transformer, adam, build, loss_of, mesh_of, shards_of
@@ -72,10 +73,19 @@ def test_the_native_type_is_torch_bit_for_bit(ranks: Run, habit: str, shape: Any
     ],
     ids=["shards", "replicas"],
 )
-def test_training_comes_close_and_replicas_stay_equal(ranks: Run, habit: str, shape: Any, options: Any) -> None:
-    for distance, equal in ranks(trained, 4, shape, habit, options):
-        assert equal
-        assert 0 < distance < 0.1
+@each_rank(4, by="ranks")
+def test_training_comes_close_and_replicas_stay_equal(group, rank, world, habit, shape, options):
+    mesh = mesh_of(*shape)
+    model, twin = build(mesh), build(mesh)
+    compile_as(habit, model, twin)
+    mine, theirs = adam(model), adam(twin)
+    sync = ssfx.attach(model, mine, **options)
+    for step in range(4):
+        _step(model, mine, rank, step, habit)
+        _step(twin, theirs, rank, step, habit)
+    sync.detach()
+    assert _equal_replicas(model, mesh, shape)
+    assert 0 < _distance(model, twin) < 0.1
 
 
 @pytest.mark.parametrize("weights", [EIGHT, RANDOM])
@@ -166,20 +176,6 @@ def gathered(
         "masters": all(torch.equal(a, b) for a, b in zip(before, shards_of(model), strict=True)),
         "torch again": all(torch.equal(again[name], exact[name]) for name in exact),
     }
-
-
-def trained(group: Any, rank: int, world: int, shape: Shape, habit: str, options: Options) -> tuple[float, bool]:
-    """Train with fewer bits beside torch; return the distance of weights and whether replicas agree."""
-    mesh = mesh_of(*shape)
-    model, twin = build(mesh), build(mesh)
-    compile_as(habit, model, twin)
-    mine, theirs = adam(model), adam(twin)
-    sync = ssfx.attach(model, mine, **options)
-    for step in range(4):
-        _step(model, mine, rank, step, habit)
-        _step(twin, theirs, rank, step, habit)
-    sync.detach()
-    return _distance(model, twin), _equal_replicas(model, mesh, shape)
 
 
 def evaluated(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[float, bool]:

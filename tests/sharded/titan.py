@@ -60,22 +60,6 @@ def install() -> None:
     sys.modules |= {"torchtitan": titan, "torchtitan.trainer": trainer, "tyro": tyro}
 
 
-def steps(group: Any, rank: int, world: int, options: dict[str, Any]) -> tuple[float, dict[str, Any], bool, bool]:
-    """Train 3 steps by the recipe and by the stand-in alone; return their distance, stats, checkpoints, and the end."""
-    install()
-    from ssfx.runtime.integrations.torchtitan import with_ssfx
-
-    mine, theirs = with_ssfx(Trainer.Config(rank=rank), **options).build(), Trainer.Config(rank=rank).build()
-    for step in range(3):
-        mine.train_step(step)
-        theirs.train_step(step)
-    pairs = zip(mine.model_parts[0].parameters(), theirs.model_parts[0].parameters(), strict=True)
-    apart = max(float((a.to_local() - b.to_local()).abs().sum()) for a, b in pairs)
-    stats, saved = mine.sync.stats(), "ssfx" in mine.checkpointer.states
-    mine.close()
-    return apart, stats, saved, mine.closed
-
-
 def refusal(group: Any, rank: int, world: int, part: str, name: str, value: Any) -> str:
     """Return the text with which the recipe refuses a configuration."""
     install()

@@ -16,12 +16,10 @@ from torch.distributed.fsdp import FSDPModule
 
 import ssfx
 from ssfx.advice.sharded_steps import Asked, Others, plan_sharded, sent_bytes
-from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.origin import Origin
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding
-from ssfx.runtime.attach import attach_whole
 from ssfx.runtime.integrations.state_files import load_state, save_state
 
 Options = dict[str, Any]
@@ -100,13 +98,6 @@ def beside_native(
     return _distance(model, twin), _equal_replicas(model, mesh, shape), stats
 
 
-def refusal(group: Any, rank: int, world: int, shape: Shape, options: Options) -> str:
-    """Return the text with which attach refuses."""
-    model = build(mesh_of(*shape))
-    optimizer = adam(model)
-    return error_of(lambda: ssfx.attach(model, optimizer, **options).detach())
-
-
 def _memory(sync: Any) -> dict[str, torch.Tensor]:
     state = sync.state_dict()["memory"]
     return {f"{name} {key}": value for name, held in state.items() for key, value in held.items()}
@@ -139,32 +130,6 @@ def resumed(group: Any, rank: int, world: int, shape: Shape, options: Options) -
     sync.detach()
     again.detach()
     return found
-
-
-def bad_number(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[bool, bool, bool, int]:
-    """One rank's loss is NaN in a step that the script skips by the norm; then training goes on.
-
-    Return whether all ranks saw it, the memory is as before, later steps are those of a run without it, and how many
-    exchanges were thrown away.
-    """
-    _, model, clean, mine, theirs = _twins(shape)
-    sync, other = ssfx.attach(model, mine, **options), ssfx.attach(clean, theirs, **options)
-    for step in range(2):
-        _step(model, mine, rank, step, "")
-        _step(clean, theirs, rank, step, "")
-    before = _memory(sync)
-    mine.zero_grad()
-    (loss_of(model, rank, 90) * (float("nan") if rank == 1 else 1.0)).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    seen = not bool(torch.isfinite(norm.full_tensor() if hasattr(norm, "full_tensor") else norm))
-    _step(model, mine, rank, 3, "")
-    _step(clean, theirs, rank, 3, "")
-    same = _distance(model, clean) == 0 and _equal(_memory(sync), _memory(other))
-    changed = not _equal(before, _memory(sync))
-    discarded = int(sync.stats()["discarded_exchanges"])
-    sync.detach()
-    other.detach()
-    return seen, changed, same, discarded
 
 
 def stepped_with_bad_number(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[bool, int]:
@@ -204,100 +169,6 @@ def scaled(group: Any, rank: int, world: int, shape: Shape, options: Options) ->
     return found
 
 
-def thrown_away(
-    group: Any, rank: int, world: int, shape: Shape, options: Options, clear: str
-) -> tuple[bool, bool, int]:
-    """Throw one gradient away between steps; return whether weights and memory are those of a run without it."""
-    _, model, twin, mine, theirs = _twins(shape)
-    sync, other = ssfx.attach(model, mine, **options), ssfx.attach(twin, theirs, **options)
-    for step in range(4):
-        if step == 2:
-            mine.zero_grad()
-            loss_of(model, rank, 77).backward()
-            mine.zero_grad(set_to_none=clear == "none")
-            if clear == "zeros":
-                loss_of(model, rank, 10 * step).backward()
-                mine.step()
-                _step(twin, theirs, rank, step, "")
-                continue
-        _step(model, mine, rank, step, "")
-        _step(twin, theirs, rank, step, "")
-    found = _distance(model, twin) == 0, _equal(_memory(sync), _memory(other)), int(sync.stats()["discarded_exchanges"])
-    sync.detach()
-    other.detach()
-    return found
-
-
-def mass(group: Any, rank: int, world: int, shape: Shape, options: Options, habit: str) -> float:
-    """Return how far applied plus kept is from the sum of torch's averages, relative, over SGD steps at rate 1.
-
-    Weights must not move for gradients to be comparable, so the optimizer's rate is 0 and `.grad` is added up.
-    """
-    mesh, model, twin, mine, theirs = _twins(shape, 0.0)
-    sync = ssfx.attach(model, mine, **options)
-    applied: dict[str, torch.Tensor] = {}
-    native: dict[str, torch.Tensor] = {}
-    for step in range(3):
-        for one, optimizer, total in ((model, mine, applied), (twin, theirs, native)):
-            _step(one, optimizer, rank, step, habit)
-            for name, p in one.named_parameters():
-                if p.grad is not None:
-                    total[name] = total.get(name, 0) + p.grad.to_local().clone()
-    kept = sync.state_dict()["memory"]
-    worst = 0.0
-    for name, total in native.items():
-        left = kept_everywhere(kept, name, mesh, shape)[: total.shape[0]]
-        if total.numel():
-            worst = max(worst, float((applied[name] + left - total).abs().max()))
-    sync.detach()
-    return worst
-
-
-def cancelled(group: Any, rank: int, world: int, shape: Shape, options: Options) -> float:
-    """As `mass`, where gradients of one weight are set to zeros in place in two of four steps: none of them is kept."""
-    mesh, model, twin, mine, theirs = _twins(shape, 0.0)
-    sync = ssfx.attach(model, mine, **options)
-    held = next(name for name, p in model.named_parameters() if p.dim() > 1)
-    applied = native = torch.zeros(())
-    for step in range(4):
-        sums = []
-        for one, optimizer in ((model, mine), (twin, theirs)):
-            optimizer.zero_grad()
-            loss_of(one, rank, step).backward()
-            grad = one.get_parameter(held).grad
-            assert grad is not None
-            if step in (0, 2):
-                grad.zero_()
-            sums.append(grad.to_local().clone())
-            optimizer.step()
-        applied, native = applied + sums[0], native + sums[1]
-    left = kept_everywhere(sync.state_dict()["memory"], held, mesh, shape)[: native.shape[0]]
-    sync.detach()
-    return float((applied + left - native).abs().max()) if native.numel() else 0.0
-
-
-def uncovered(group: Any, rank: int, world: int, case: str) -> str:
-    """Weights that no exchange covers are stepped beside a sharded model; return what is said."""
-    model = build(mesh_of(0, world))
-    proxies = nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.SGD([*model.parameters(), *([proxies] if case == "loss" else [])], lr=0.1)
-    sync = ssfx.attach(model, optimizer)
-    try:
-        if case == "loss":
-            (loss_of(model, rank, 0) * proxies.sum()).backward()
-        else:
-            model.adapter = nn.Linear(2, 2)
-            adapters = torch.optim.SGD(model.adapter.parameters(), lr=0.1)
-            (loss_of(model, rank, 0) + model.adapter.weight.sum()).backward()
-            adapters.step()
-        optimizer.step()
-    except ConfigError as error:
-        return str(error)
-    finally:
-        sync.detach()
-    return ""
-
-
 def kept_everywhere(kept: Any, name: str, mesh: Any, shape: Shape) -> torch.Tensor:
     """Return what all ranks keep of this rank's shard of a parameter, as a part of the average."""
     left: Any = 0.0
@@ -326,22 +197,6 @@ def native_again(group: Any, rank: int, world: int, shape: Shape, options: Optio
     return _distance(model, twin)
 
 
-def evaluated_between(group: Any, rank: int, world: int, shape: Shape, options: Options) -> float:
-    """Evaluate before attach and between steps; return the distance to torch's result without evaluation."""
-    _, model, twin, mine, theirs = _twins(shape)
-    with torch.no_grad():
-        loss_of(model, rank, 50)
-    sync = ssfx.attach(model, mine, **options)
-    for step in range(3):
-        _step(model, mine, rank, step, "")
-        with torch.no_grad():
-            loss_of(model, rank, 50)
-        model.reshard()
-        _step(twin, theirs, rank, step, "")
-    sync.detach()
-    return _distance(model, twin)
-
-
 def changed_state(group: Any, rank: int, world: int, shape: Shape, options: Options, key: str, value: Any) -> str:
     """Return the text with which a state is refused whose `key` is `value`."""
     model = build(mesh_of(*shape))
@@ -349,36 +204,6 @@ def changed_state(group: Any, rank: int, world: int, shape: Shape, options: Opti
     text = error_of(lambda: sync.load_state_dict(sync.state_dict() | {key: value}))
     sync.detach()
     return text
-
-
-def refused_late(group: Any, rank: int, world: int, shape: Shape, options: Options) -> str:
-    """Return the text of the error of a step in which a parameter of a group is frozen."""
-    model = build(mesh_of(*shape))
-    sync = ssfx.attach(model, adam(model), **options)
-    model.blocks[0].up.bias.requires_grad_(False)
-    text = error_of(lambda: loss_of(model, rank, 0).backward(), RunError)
-    sync.detach()
-    return text
-
-
-def all_reduces_of_torch(group: Any, rank: int, world: int, options: Options) -> tuple[set[int], bool]:
-    """Return the sizes of the groups in which torch itself all-reduces in a backward pass, and whether ssfx counts."""
-    model = build(mesh_of(2, 2))
-    sync = ssfx.attach(model, adam(model), **options)
-    sizes, native = set(), dist.all_reduce
-
-    def noted(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        sizes.add(dist.get_world_size(kwargs.get("group")))
-        return native(tensor, *args, **kwargs)
-
-    dist.all_reduce = noted
-    try:
-        loss_of(model, rank, 0).backward()
-    finally:
-        dist.all_reduce = native
-    counted = sync.stats()["sent_bytes"] == sync.stats()["planned_bytes"]
-    sync.detach()
-    return sizes, bool(counted)
 
 
 def saved_files(group: Any, rank: int, world: int, shape: Shape, options: Options, folder: str) -> tuple[str, bool]:
@@ -396,41 +221,11 @@ def saved_files(group: Any, rank: int, world: int, shape: Shape, options: Option
     return path.name, same
 
 
-def in_an_adapter(group: Any, rank: int, world: int) -> str:
-    """Return the text with which what adapters call refuses, once nothing is attached any more."""
-    model = build(mesh_of(2, 2))
-    text = error_of(lambda: attach_whole(model, adam(model)))
-    ssfx.attach(model, adam(model)).detach()
-    return text
-
-
 def script(group: Any, rank: int, world: int, source: str) -> tuple[list[torch.Tensor], bool]:
     """Run a user's script; return this rank's weights at its end, and whether replicas are equal."""
     names: dict[str, Any] = {}
     exec(compile(source, "script", "exec"), names)
     return shards_of(names["model"]), _equal_replicas(names["model"], names["mesh"], (2, 2))
-
-
-def later_optimizer(group: Any, rank: int, world: int, shape: Shape, options: Options) -> tuple[bool, bool]:
-    """Make another optimizer after a step; return whether weights and memory are those of attaching with it."""
-    mesh = mesh_of(*shape)
-    model, twin = build(mesh), build(mesh)
-    first, theirs = adam(model), adam(twin)
-    sync, other = ssfx.attach(model, first, **options), ssfx.attach(twin, theirs, **options)
-    second = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for step in range(3):
-        _step(model, second, rank, step, "")
-        _step(twin, theirs, rank, step, "")
-    found = _distance(model, twin) == 0, _equal(_memory(sync), _memory(other))
-    sync.detach()
-    other.detach()
-    return found
-
-
-def disagreeing(group: Any, rank: int, world: int, shape: Shape, options: Options) -> str:
-    """Return the text with which attach refuses where half of the ranks ask for another density."""
-    model = build(mesh_of(*shape))
-    return error_of(lambda: ssfx.attach(model, adam(model), **options | {"density": 0.05 if rank < 2 else 0.1}))
 
 
 GIVEN = {

@@ -47,13 +47,6 @@ def ternary_codes(a, noise, scale, codes):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def sign_codes(a, codes):  # type: ignore[no-untyped-def]
-    """Write 1 + sign(a); NaN counts as zero."""
-    for i in range(len(a)):
-        codes[i] = np.uint8(np.int32(1) + np.int32(a[i] > np.float32(0)) - np.int32(a[i] < np.float32(0)))
-
-
-@compiled()
 def in_steps(a, per_unit, exact):  # type: ignore[no-untyped-def]
     """Write |a| * per_unit."""
     for i in range(len(a)):
@@ -81,32 +74,12 @@ def largest_key(a):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=_ANY_ORDER)
-def sum_of_magnitudes(a):  # type: ignore[no-untyped-def]
-    """Return the sum of |a| in float64."""
-    total = 0.0
-    for i in range(len(a)):
-        total += abs(np.float64(a[i]))
-    return total
-
-
-@compiled(fastmath=_ANY_ORDER)
 def sum_of_squares(a):  # type: ignore[no-untyped-def]
     """Return the sum of a^2 in float64."""
     total = 0.0
     for i in range(len(a)):
         total += np.float64(a[i]) * np.float64(a[i])
     return total
-
-
-@compiled(fastmath=_ANY_ORDER)
-def sums(a):  # type: ignore[no-untyped-def]
-    """Return the sums of a and of a^2 in float64."""
-    total, square = 0.0, 0.0
-    for i in range(len(a)):
-        x = np.float64(a[i])
-        total += x
-        square += x * x
-    return total, square
 
 
 @compiled(fastmath=_ANY_ORDER)

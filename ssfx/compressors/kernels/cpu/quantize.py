@@ -1,11 +1,12 @@
-"""Quantising codecs on the CPU: one compiled call fills scales and codes of all segments of a batch.
+"""Quantising codecs on the CPU: a compiled call fills the codes of all segments of a batch.
 
-Same functions and results as `kernels.reference.pack`. A chunk is read once; codes and noise stay in the
-first-level cache until they are packed. Source: D-25.
+Same functions and results as `kernels.reference.pack`. Codes and noise of a chunk stay in the first-level cache until
+they are packed. Levels and signs find their scales on the way, others find them in a pass of their own. Source: D-25.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,26 +21,34 @@ from ssfx.compressors.kernels.cpu.codes import (
     level_codes,
     pack,
     pack_signs,
-    sign_codes,
-    sum_of_magnitudes,
     sum_of_squares,
-    sums,
     sums_by_sign,
     ternary_codes,
+    unpack,
 )
-from ssfx.compressors.kernels.cpu.columns import add_columns, column_means
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.random_keys import key, signed
 from ssfx.compressors.kernels.gradients import accumulate
-from ssfx.compressors.kernels.reference.pack import FIRST, RESOLUTION, SECOND, offset_of
+from ssfx.compressors.kernels.reference.pack import (
+    FIRST,
+    RESOLUTION,
+    SECOND,
+    Matrices,
+    Split,
+    add_means,
+    means_of_columns,
+    offset_of,
+    segments,
+)
+from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
     from numpy.typing import NDArray
 
     from ssfx.wire.batch import Batch
+    from ssfx.wire.payload import Payload
 
 __all__ = [
     "add_columns",
@@ -59,8 +68,8 @@ __all__ = [
 
 LO, NUMEL, SCALE, CODE, TENSOR = range(5)
 """Columns of the segment table: where a segment's numbers, scales and codes begin, and the tensor of its noise."""
-_EUCLIDEAN, _LARGEST, _GIVEN = range(3)
-"""What the scale of a bucket is: its norm, its largest magnitude, or agreed beforehand."""
+_EUCLIDEAN, _LARGEST, _MEAN, _GIVEN, _TERNARY = range(5)
+"""What the scale of a bucket is: its norm, largest or mean magnitude, or there beforehand, of levels or of -1, 0, 1."""
 _NAN = np.float32(np.nan)
 _MOST = np.finfo(np.float32).max
 
@@ -72,17 +81,41 @@ def signs(batch: Batch) -> None:
 
 def signed_votes(batch: Batch) -> None:
     """Codes of two bits: 1 + sign(a). Scale: 1, or NaN for a segment that is not finite."""
-    _run(batch, _signed_votes)
+    for _, payload, _ in segments(batch):
+        payload.scales.zero_()  # every element beats its noise times 0, but for zeros
+    _run_at_random(batch, _levels, 2, 1, 1, 0, _TERNARY, True)
+    for a, payload, _ in segments(batch):
+        norms(a, 0, True, payload.scales)
+        payload.scales.mul_(0).add_(1)
 
 
 def scaled_signs(batch: Batch, block: int) -> None:
     """Codes: 1 where a >= 0. Scales: the mean of |a| of every `block` elements; 0 means the whole segment."""
-    _run(batch, _scaled_signs, block)
+    signs(batch)
+    for a, payload, _ in segments(batch):
+        _norms(a.numpy(), block or a.numel(), _MEAN, payload.scales.numpy())
 
 
 def two_means(batch: Batch) -> None:
     """Codes: 1 where a >= 0. Scales: the mean of the others and of these, 0 for an empty class."""
-    _run(batch, _two_means)
+    signs(batch)
+    for a, payload, _ in segments(batch):
+        above, below, number = sums_by_sign(a.numpy())
+        payload.scales[0], payload.scales[1] = below / max(1, a.numel() - number), above / max(1, number)
+
+
+def column_means(batch: Batch, split: Split) -> None:
+    """Codes: 1 where a >= 0. Scales: of every column the mean of the others and of these, 0 for an empty class."""
+    signs(batch)
+    for part in batch.parts:
+        means_of_columns(batch.vector[part.lo : part.hi], split(part.shapes), batch.share(part).scales)
+
+
+def add_columns(payload: Payload, means: torch.Tensor, matrices: Matrices, out: torch.Tensor) -> None:
+    """Add to `out` what each bit stands for: the low or high mean (float32, as the scales) of its column."""
+    bits = torch.empty(out.numel(), dtype=torch.uint8)
+    unpack(payload.codes.numpy(), 1, bits.numpy())
+    add_means(bits.view(torch.bool), means, matrices, out)
 
 
 def ternary(batch: Batch, clip: float) -> None:
@@ -90,7 +123,9 @@ def ternary(batch: Batch, clip: float) -> None:
 
     Nothing below the mean's magnitude is clipped, so a constant segment is sent as it is. `clip` 0: no limit.
     """
-    _run_at_random(batch, _ternary, clip)
+    for a, payload, _ in segments(batch):
+        largest_kept(a, clip, payload.scales)
+    _run_at_random(batch, _levels, 2, 1, 1, 0, _TERNARY, False)
 
 
 def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False) -> None:
@@ -120,7 +155,13 @@ def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> Non
 
 def largest_kept(a: torch.Tensor, clip: float, out: torch.Tensor) -> None:
     """`out` [1] holds the scale of `ternary`: the largest |a|, at most `clip` deviations; NaN if it is not finite."""
-    out.fill_(float(_limit(a.numpy(), clip)))
+    norms(a, 0, True, out)
+    if clip:
+        n = a.numel()
+        above, below, _ = sums_by_sign(a.numpy())
+        mean = (above + below) / n
+        deviation = math.sqrt(max(0.0, sum_of_squares(a.numpy()) / n - mean * mean))
+        out.clamp_(max=max(clip * deviation, abs(mean)))
 
 
 def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
@@ -158,99 +199,17 @@ def _signs(table, vector, scales, codes):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def _signed_votes(table, vector, scales, codes):  # type: ignore[no-untyped-def]
-    waiting = np.empty(CHUNK, np.uint8)
-    for s in range(len(table)):
-        n, code = table[s, NUMEL], table[s, CODE]
-        a = vector[table[s, LO] : table[s, LO] + n]
-        largest = np.int32(0)
-        for start in range(0, n, CHUNK):
-            chunk = a[start : start + CHUNK]
-            largest = max(largest, largest_key(chunk))
-            sign_codes(chunk, waiting)
-            pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
-        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
-
-
-@compiled()
-def _scaled_signs(table, vector, scales, codes, block):  # type: ignore[no-untyped-def]
-    for s in range(len(table)):
-        n, code = table[s, NUMEL], table[s, CODE]
-        a = vector[table[s, LO] : table[s, LO] + n]
-        size = block if block else n
-        for g in range(0, n, size):
-            end = min(g + size, n)
-            total = 0.0
-            for start in range(g, end, CHUNK):
-                chunk = a[start : min(start + CHUNK, end)]
-                total += sum_of_magnitudes(chunk)
-                pack_signs(chunk, codes[code + start // 8 :])
-            scales[table[s, SCALE] + g // size] = total / (end - g)
-
-
-@compiled()
-def _two_means(table, vector, scales, codes):  # type: ignore[no-untyped-def]
-    for s in range(len(table)):
-        n, code, scale = table[s, NUMEL], table[s, CODE], table[s, SCALE]
-        a = vector[table[s, LO] : table[s, LO] + n]
-        above, below, number = 0.0, 0.0, 0
-        for start in range(0, n, CHUNK):
-            chunk = a[start : start + CHUNK]
-            high, low, count = sums_by_sign(chunk)
-            above, below, number = above + high, below + low, number + count
-            pack_signs(chunk, codes[code + start // 8 :])
-        scales[scale] = below / max(1, n - number)
-        scales[scale + 1] = above / max(1, number)
-
-
-@compiled()
 def _float(key):  # type: ignore[no-untyped-def]
     """Return the float32 whose bits are `key`."""
     return np.int32(key).view(np.float32)
 
 
 @compiled()
-def _limit(a, clip):  # type: ignore[no-untyped-def]
-    """Return the largest |a|, at most `clip` deviations unless that is 0, as float32; NaN if it is not finite."""
-    largest, total, square = np.int32(0), 0.0, 0.0
-    for start in range(0, len(a), CHUNK):
-        chunk = a[start : start + CHUNK]
-        largest = max(largest, largest_key(chunk))
-        if clip:
-            one, two = sums(chunk)
-            total, square = total + one, square + two
-    if largest > LARGEST:
-        return _NAN
-    wide = np.float64(_float(largest))
-    if clip:
-        mean = total / len(a)
-        deviation = np.sqrt(max(0.0, square / len(a) - mean * mean))
-        wide = min(wide, max(clip * deviation, abs(mean)))
-    return np.float32(wide)
-
-
-@compiled()
-def _ternary(table, vector, scales, codes, seed, step, rank, clip):  # type: ignore[no-untyped-def]
-    waiting, noise = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32)
-    for s in range(len(table)):
-        n, code = table[s, NUMEL], table[s, CODE]
-        a = vector[table[s, LO] : table[s, LO] + n]
-        scale = _limit(a, clip)
-        scales[table[s, SCALE]] = scale
-        if np.isnan(scale):
-            codes[code : code + (n + 3) // 4] = 0
-            continue
-        noise_key = key(seed, table[s, TENSOR], step, rank)
-        for start in range(0, n, CHUNK):
-            chunk = a[start : start + CHUNK]
-            uniform(noise_key, start, noise[: len(chunk)])
-            ternary_codes(chunk, noise, scale, waiting)
-            pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
-
-
-@compiled()
 def _norm(a, kind):  # type: ignore[no-untyped-def]
-    """Return the largest |a| or the Euclidean norm as float32, NaN if it is not finite."""
+    """Return the largest or the mean |a| or the Euclidean norm as float32, NaN if it is not finite."""
+    if kind == _MEAN:
+        above, below, _ = sums_by_sign(a)
+        return np.float32((above - below) / len(a))
     if kind == _LARGEST:
         found = largest_key(a)
         return _float(found) if found <= LARGEST else _NAN
@@ -288,7 +247,7 @@ def _levels(  # type: ignore[no-untyped-def]
             while at < stop:
                 if at == end:  # where the next bucket begins
                     end = min(at + size, n)
-                    if kind != _GIVEN:
+                    if kind < _GIVEN:
                         scales[scale + at // size] = _norm(a[at:end], kind)
                     norm = scales[scale + at // size]
                 upto = min(end, stop)
@@ -302,7 +261,12 @@ def _levels(  # type: ignore[no-untyped-def]
                 noise[: len(chunk)] = np.float32(0.5)
             else:
                 uniform(noise_key, start, noise[: len(chunk)])
-            level_codes(chunk, exact, noise, top, zero, made)
+            if kind == _TERNARY and np.isnan(norm):
+                made[:] = 0
+            elif kind == _TERNARY:
+                ternary_codes(chunk, noise, norm, made)
+            else:
+                level_codes(chunk, exact, noise, top, zero, made)
             if bits < 8:
                 pack(made, bits, codes[code + start * bits // 8 :])
 

@@ -7,14 +7,13 @@ finite its scale is NaN, so that every receiver sees it. Source: D-8, D-25.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
-    from ssfx.compressors.kernels.cpu.columns import Matrices, Split
     from ssfx.wire.batch import Batch
     from ssfx.wire.payload import Payload
 
@@ -22,6 +21,11 @@ FIRST, SECOND = 0x21F0AAAD, 0xD35A2D97
 """Odd multipliers of the noise hash."""
 RESOLUTION = 2.0**-24
 _32 = 0xFFFFFFFF
+_PIECE = 1 << 16
+"""Elements whose temporaries stay in the cache of a CPU."""
+Matrices = tuple[tuple[int, int, int, int], ...]
+"""Of every tensor of a segment: where it begins, rows, columns, and where its scales begin: low means, then high."""
+Split = Callable[[tuple[tuple[int, ...], ...]], Matrices]
 
 
 def uniform(key: int, numel: int, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -65,28 +69,28 @@ def ternary_of(a: torch.Tensor, scale: torch.Tensor, noise: torch.Tensor) -> tor
 
 def signs(batch: Batch) -> None:
     """Codes: 1 where a >= 0. Scale: 1, or NaN for a segment that is not finite."""
-    for a, payload, _ in _segments(batch):
+    for a, payload, _ in segments(batch):
         payload.codes.copy_(pack(a >= 0, 1))
         payload.scales.copy_(1 + 0 * a.abs().max())
 
 
 def signed_votes(batch: Batch) -> None:
     """Codes of two bits: 1 + sign(a). Scale: 1, or NaN for a segment that is not finite."""
-    for a, payload, _ in _segments(batch):
+    for a, payload, _ in segments(batch):
         payload.codes.copy_(pack(1 + (a > 0).int() - (a < 0).int(), 2))
         payload.scales.copy_(1 + 0 * a.abs().max())
 
 
 def scaled_signs(batch: Batch, block: int) -> None:
     """Codes: 1 where a >= 0. Scales: the mean of |a| of every `block` elements; 0 means the whole segment."""
-    for a, payload, _ in _segments(batch):
+    for a, payload, _ in segments(batch):
         payload.codes.copy_(pack(a >= 0, 1))
         payload.scales.copy_(_blocks(a.double().abs(), block).sum(1) / _lengths(a, block))
 
 
 def two_means(batch: Batch) -> None:
     """Codes: 1 where a >= 0. Scales: the mean of the others and of these, 0 for an empty class."""
-    for a, payload, _ in _segments(batch):
+    for a, payload, _ in segments(batch):
         high = a >= 0
         payload.codes.copy_(pack(high, 1))
         wide, numbers = a.double(), torch.stack([(~high).sum(), high.sum()])
@@ -100,11 +104,22 @@ def column_means(batch: Batch, split: Split) -> None:
     for part in batch.parts:
         a, payload = batch.vector[part.lo : part.hi], batch.share(part)
         payload.codes.copy_(pack(a >= 0, 1))
-        for start, rows, columns, scale in split(part.shapes):
-            matrix = a[start : start + rows * columns].view(rows, columns).double()
-            for i, chosen in enumerate((~(matrix >= 0), matrix >= 0)):
-                means = matrix.where(chosen, 0).sum(0) / chosen.sum(0).clamp(min=1)
-                payload.scales[scale + i * columns : scale + (i + 1) * columns] = means
+        means_of_columns(a, split(part.shapes), payload.scales)
+
+
+def means_of_columns(a: torch.Tensor, matrices: Matrices, scales: torch.Tensor) -> None:
+    """`scales` hold for every column the mean of its negative elements and of the others, 0 for an empty class."""
+    for start, rows, columns, scale in matrices:
+        matrix = a[start : start + rows * columns].view(rows, columns)
+        below, above, number = torch.zeros(3, columns, dtype=torch.float64, device=a.device)
+        for piece in matrix.split(max(1, _PIECE // columns) if a.device.type == "cpu" else rows):
+            wide = piece.double()
+            high = wide.clamp(min=0)
+            below += (wide - high).sum(0)
+            above += high.sum(0)
+            number += (piece >= 0).double().sum(0)  # sums of booleans are slow on a CPU
+        scales[scale : scale + columns] = below / (rows - number).clamp(min=1)
+        scales[scale + columns : scale + 2 * columns] = above / number.clamp(min=1)
 
 
 def ternary(batch: Batch, clip: float) -> None:
@@ -112,7 +127,7 @@ def ternary(batch: Batch, clip: float) -> None:
 
     Nothing below the mean's magnitude is clipped, so a constant segment is sent as it is. `clip` 0: no limit.
     """
-    for a, payload, key in _segments(batch):
+    for a, payload, key in segments(batch):
         largest_kept(a, clip, payload.scales)
         codes = 1 + ternary_of(a, payload.scales, uniform(key, a.numel(), a.device))
         payload.codes.copy_(pack(codes.where(torch.isfinite(payload.scales), 0), 2))
@@ -142,7 +157,7 @@ def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = 
     8 bits are a two's complement byte, fewer are offset by the highest level. Rounded at random, or to the nearest.
     """
     top, offset = (1 << bits - 1) - 1, offset_of(bits)
-    for a, payload, key in _segments(batch):
+    for a, payload, key in segments(batch):
         norms(a, bucket, largest, payload.scales)
         level = _levels(a, payload.scales, bucket, top, None if nearest else key)
         payload.codes.copy_(pack((level.int() + offset) & 255, bits))
@@ -150,7 +165,7 @@ def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = 
 
 def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
     """Values (int8): levels up to `top` of the scales in `first`; nothing useful where one of them is not finite."""
-    for a, payload, key in _segments(batch):
+    for a, payload, key in segments(batch):
         payload.values.copy_(_levels(a, payload.first, bucket, top, key))
 
 
@@ -171,7 +186,11 @@ def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, block: in
 
 def add_columns(payload: Payload, means: torch.Tensor, matrices: Matrices, out: torch.Tensor) -> None:
     """Add to `out` what each bit stands for: the low or high mean (float32, as the scales) of its column."""
-    bits = unpack(payload.codes, 1, out.numel()) > 0
+    add_means(unpack(payload.codes, 1, out.numel()) > 0, means, matrices, out)
+
+
+def add_means(bits: torch.Tensor, means: torch.Tensor, matrices: Matrices, out: torch.Tensor) -> None:
+    """Add to `out` the low mean of its column where a bit is 0, and else the high one."""
     for start, rows, columns, scale in matrices:
         own = slice(start, start + rows * columns)
         low, high = means[scale : scale + columns], means[scale + columns : scale + 2 * columns]
@@ -196,7 +215,7 @@ def per_unit_of(norms: torch.Tensor, top: int) -> torch.Tensor:
     return exact.where(norms > 0, 0).float()
 
 
-def _segments(batch: Batch) -> Iterator[tuple[torch.Tensor, Payload, int]]:
+def segments(batch: Batch) -> Iterator[tuple[torch.Tensor, Payload, int]]:
     """Yield each segment that has elements: its part of the accumulated vector, its payload and its noise key."""
     accumulate(batch)
     for part in batch.parts:

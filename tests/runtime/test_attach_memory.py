@@ -1,20 +1,32 @@
-"""What the pool's ranks run: saved state, and the DGC memory in training."""
+"""The memory of an attached model: plain data, DGC's corrections of momentum, a resume, another learning rate."""
 
 import io
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from runtime.models import build, loss_of
+from runtime.ranks import each_rank
 from runtime.work import costs_for, train
-from runtime.work_attach import DGC, SPARSE, STEPS, Options, _step, attach_mlp, distance, same_on_all_ranks, sgd
+from runtime.work_attach import (
+    DGC,
+    SPARSE,
+    STEPS,
+    _step,
+    attach_mlp,
+    distance,
+    same_on_all_ranks,
+    sgd,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 import ssfx
 
 
-def state_is_plain(group: Any, rank: int, world: int, options: Options) -> list[bool]:
-    """Return whether states saved after 1 and 7 steps load with weights_only and are equal to what was saved."""
+@pytest.mark.parametrize("options", [{}, SPARSE, DGC], ids=["ddp", "topk", "dgc memory"])
+@each_rank(2)
+def test_the_state_is_plain_data(group, rank, world, options):
     model, optimizer, sync = attach_mlp(group, 0.0, **{"costs": costs_for(world), **options})
     good = []
     for step in range(7):
@@ -31,11 +43,14 @@ def state_is_plain(group: Any, rank: int, world: int, options: Options) -> list[
                 good += [torch.equal(value, loaded["memory"][name][buffer]) for buffer, value in buffers.items()]
             sync.load_state_dict(loaded)
     sync.detach()
-    return good
+    assert good
+    assert all(good)
 
 
-def momentum_correction(group: Any, rank: int, world: int, nesterov: bool) -> tuple[float, float]:
-    """Return how far dgc memory at density 1 is from DDP with momentum, and a compressed run from its equations."""
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("nesterov", [False, True])
+@each_rank()
+def test_dgc_memory_corrects_momentum(group, rank, world, nesterov):
     spec = f"dgc(momentum=0.9,nesterov={str(nesterov).lower()},masking=false)"
     dense, twin = build("mlp"), build("mlp")
     optimizer = sgd(dense.parameters(), 0.0)
@@ -74,11 +89,14 @@ def momentum_correction(group: Any, rank: int, world: int, nesterov: bool) -> tu
             worst = max(worst, float((sent / world - p.grad).abs().max()))
             worst = max(worst, float((after[name]["momentum"] - momentum[name]).abs().max()))
     sync.detach()
-    return distance(dense, twin), worst
+    assert distance(dense, twin) < 1e-5
+    assert worst < 1e-5
 
 
-def dgc_end_to_end(group: Any, rank: int, world: int) -> dict[str, bool]:
-    """Train through the dense plan, the profiled one and a resume; report equal replicas and an exact resume."""
+@pytest.mark.parametrize("world", [2, 3])
+@each_rank()
+def test_dgc_memory_from_profiling_to_resume(group, rank, world):
+    """Train through the dense plan, the profiled one and a resume."""
 
     def start() -> tuple[Any, Any, Any]:
         model = build("mlp")
@@ -108,11 +126,13 @@ def dgc_end_to_end(group: Any, rank: int, world: int) -> dict[str, bool]:
     }
     sync.detach()
     again_sync.detach()
-    return report
+    assert all(report.values()), report
 
 
-def follows_the_rate(group: Any, rank: int, world: int, memory: str) -> dict[str, float]:
-    """Drop the rate tenfold after one step and run a step without gradients; return what became of the residual."""
+@pytest.mark.parametrize(("memory", "factor", "rate"), [("residual", 1.0, 0.0), ("lr_scaled", 10.0, 0.01)])
+@each_rank(2)
+def test_a_carried_residual_keeps_the_learning_rate_it_was_computed_under(group, rank, world, memory, factor, rate):
+    """Drop the rate tenfold after one step and run a step without gradients."""
     model, optimizer, sync = attach_mlp(group, 0.0, memory=memory, **SPARSE)
     optimizer.zero_grad()
     loss_of(model, rank, 0).backward()
@@ -132,45 +152,7 @@ def follows_the_rate(group: Any, rank: int, world: int, memory: str) -> dict[str
     state = sync.state_dict()
     sync.detach()
     rates = state["rates"]["rates"].values() if state["rates"] else []
-    return {"factor": float(after / before), "carried": float(before.abs()), "rate": max(rates, default=0.0)}
-
-
-def warms_up(group: Any, rank: int, world: int, options: Options, steps: int) -> list[tuple[float, float]]:
-    """Return for each step the density of the plan that it was exchanged by, and how far sent and kept miss the mean.
-
-    What is sent and what stays behind, over all ranks, is what there was: gradients and what had stayed before.
-    """
-    model, optimizer, sync = attach_mlp(group, 0.0, **options)
-    seen = []
-    for step in range(steps):
-        (density,) = {segment.density for _, lane in sync.plan.lanes() for segment in lane.segments}
-        local = build("mlp")
-        local.load_state_dict(model.state_dict())
-        loss_of(local, rank, step).backward()
-        before = sync.store.state_dict()
-        _step(model, optimizer, rank, step, "mlp", "")
-        after, worst = sync.store.state_dict(), 0.0
-        for name, p in model.named_parameters():
-            left = [state.get(name, {}).get("residual", torch.zeros_like(p)) for state in (before, after)]
-            sent = dict(local.named_parameters())[name].grad + left[0].view_as(p) - left[1].view_as(p)
-            dist.all_reduce(sent, group=group)
-            worst = max(worst, float((sent / world - p.grad).abs().max()))
-        seen.append((density, worst))
-    sync.detach()
-    return seen
-
-
-def dense_at_first(group: Any, rank: int, world: int, options: Options, steps: int) -> tuple[list[str], list[float]]:
-    """Return for each step the scheme of the plan that it was exchanged by, and how far weights are from DDP's."""
-    model, twin = build("mlp"), build("mlp")
-    optimizer, theirs = sgd(model.parameters(), 0.0), sgd(twin.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **options)
-    ddp = DistributedDataParallel(twin, process_group=group)
-    names, distances = [], []
-    for step in range(steps):
-        names.append(sync.plan.scheme)
-        _step(model, optimizer, rank, step, "mlp", "")
-        _step(ddp, theirs, rank, step, "mlp", "")
-        distances.append(distance(model, twin))
-    sync.detach()
-    return names, distances
+    report = {"factor": float(after / before), "carried": float(before.abs()), "rate": max(rates, default=0.0)}
+    assert report["carried"] > 1e-3
+    assert report["factor"] == pytest.approx(factor, rel=1e-4)
+    assert report["rate"] == pytest.approx(rate)
