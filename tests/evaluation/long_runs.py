@@ -5,6 +5,7 @@ from typing import Any
 from ssfx.core.case import Case
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
+from ssfx.perf_model.operator_counts import model_work
 
 SETTINGS = {
     "vgg_small_cifar10": ("cifar10", 8, "top1"),
@@ -23,7 +24,8 @@ def long_row(
 ) -> Row:  # fmt: skip
     """Return a row of experiment=long_quality that ends at `quality`, whose curve rises or falls to it."""
     dataset, batch_size, metric = SETTINGS[model]
-    given = {"experiment": "long_quality", "cluster": "local", "world_size": 4, "evaluate": True, **case}
+    given = {"experiment": "long_quality", "cluster": "local", "world_size": 4, "evaluate": True,
+             "optimizer": model_work(model).optimizer, **case}  # fmt: skip
     what = Case(model=model, dataset=dataset, scheme=scheme, batch_size=batch_size, seed=seed, repeat=seed, steps=steps,
                 **given)  # fmt: skip
     final = quality * (1 + NOISE * (seed - 0.5))

@@ -75,6 +75,12 @@ def test_auto_is_no_part_of_the_noise_nor_of_the_words() -> None:
     assert (with_auto.noise, with_auto.words) == (without.noise, without.words)
 
 
+def test_runs_by_another_optimizer_are_no_evidence_of_a_paper() -> None:
+    rows = [*seeds("ddp", 0.5), *seeds("acpsgd", 0.4), *seeds("ddp", 0.5, optimizer="adamw")]
+    (found,) = tasks(rows, lambda row: row.case.scheme)
+    assert {row.case.optimizer for own in found.methods.values() for row in own} == {"sgd"}
+
+
 def test_perplexity_is_better_where_it_is_lower() -> None:
     model = "lstm_wikitext2_small"
     rows = [*others(model, 75.0), *seeds("ddp", 75.0, model=model), *seeds("oktopk", 90.0, model=model)]

@@ -122,16 +122,18 @@ def tasks(
 ) -> list[Task]:
     """Return the tasks that rows are of; `label` names a row's method, "" for none of them.
 
-    Those of most steps come first, of one network those of most methods. Rows of other networks, optimizers, data,
-    lengths, batches or learning rates are another task, and so are those of other numbers of ranks but `across_ranks`;
-    who ran them is the same.
+    Those of most steps come first, of one network those of most methods. Rows of other networks, data, lengths, batches
+    or learning rates are another task, and so are those of other numbers of ranks but `across_ranks`; who ran them is
+    the same. Rows of an optimizer that is not the network's customary one are left out.
     """
     chosen = score or log_quality
     found: dict[tuple[object, ...], list[Row]] = {}
     for row in sorted(once(rows), key=lambda row: (-row.case.steps, row.case.model, row.case.seed, row.run_id)):
         case = row.case
+        if step_law.task_of(row) != case.model:  # papers train each network by its customary optimizer
+            continue
         ranks = 0 if across_ranks else case.world_size
-        key = (step_law.task_of(row), case.dataset, case.steps, case.batch_size, case.lr, ranks)
+        key = (case.model, case.dataset, case.steps, case.batch_size, case.lr, ranks)
         found.setdefault(key, []).append(row)
     made = []
     for own in found.values():
