@@ -13,6 +13,7 @@ from ssfx.core.spec import name_of
 from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     StepLaw,
+    at_dense_rate,
     dense_runs,
     extra_steps,
     long_rows,
@@ -146,7 +147,7 @@ SHOWN = {
 
 def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each task; nothing where no method was run beside dense training."""
-    long = long_rows(rows)
+    long = at_dense_rate(long_rows(rows))
     laws = _laws(long)
     if not laws:
         return None
