@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from figures.synthetic import SCHEMES, row, throughput
 
+from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import csv_text, facts, panel_grid, style
+from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
 from ssfx.lab.results.comparisons import Spread, metric, panels
 
@@ -33,6 +35,12 @@ def test_a_panel_holds_one_workload_with_dense_schemes_first():
 )
 def test_runs_under_other_conditions_are_never_pooled(other):
     assert [panel.runs for panel in panels([row(), row(**other)])] == [[1], [1]]
+
+
+def test_a_figure_names_a_cluster_by_its_word():
+    figure = Figure("mine.bytes", "bytes", lambda *_: None, needs={"experiment": "throughput", "cluster": "16gpu"})
+    here, there = (row(cluster=ClusterChoice(name)) for name in ("16gpu", "64gpu"))
+    assert figure.select([here, there]) == [here]
 
 
 def test_a_label_says_only_what_tells_variants_of_one_scheme_apart():
