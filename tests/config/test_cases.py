@@ -166,13 +166,18 @@ def with_files(folder, monkeypatch):
     monkeypatch.setenv("SSFX_DATA", str(folder))
 
 
+_LSTM = "engine=virtual workload=lstm_wikitext2_small optimizer=sgd lr=1 clip_norm=1 repeats=1 world_size=64"
+OF_64_RANKS = (f"{_LSTM} scheme=ddp", f"{_LSTM} scheme=per_tensor compressor=topk density=0.01")
+"""More than real ranks of a small machine, so that they stand in no grid."""
+
+
 def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):
     """The thinned rows of long training: none is shorter than 1,000 steps, and the experiment has every one of them."""
     with_files(tmp_path, monkeypatch)
     made = {
         case.run_id: case
-        for engine in ("torchrun", "virtual")
-        for case in job(f"experiment=long_quality engine={engine}").cases
+        for words in ("engine=torchrun", "engine=virtual", *OF_64_RANKS)
+        for case in job(f"experiment=long_quality {words}").cases
     }
     rows = read_rows(reference_dir() / "long_quality_local.jsonl")
     assert len(rows) >= 26
