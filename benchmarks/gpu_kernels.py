@@ -27,7 +27,6 @@ from torch.profiler import ProfilerActivity, profile
 from ssfx.compressors import Layout, Payload, build, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.compressors.kernels import Rule
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.memories import memories
 from ssfx.compressors.topk import exactly
 from ssfx.lab.results.manifest import code, describe, hardware, now, versions
@@ -82,7 +81,7 @@ def operations(numel: int, density: float) -> dict[str, Operation]:
     loose = Rule(tuple(bound._replace(least=0) for bound in made.rule.bounds))
     return {
         "copy": lambda: target.copy_(vector),
-        "accumulate with torch, one call per tensor": lambda: accumulate(made.ready()),
+        "accumulate with torch, one call per tensor": lambda: made.ready().accumulate(),
         "torch.topk of the whole vector": lambda: torch.topk(vector.abs(), k_floor(numel, density), sorted=False),
         "accumulate + exact top-k": lambda: cuda.select(made.ready(), made.rule),
         "accumulate + given thresholds": lambda: cuda.select(given.ready(), loose, given.thresholds),

@@ -22,7 +22,7 @@ from ssfx.compressors.sparse import top_k
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
-from ssfx.wire.random_keys import key, splitmix64
+from ssfx.wire.batch import key, splitmix64
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from ssfx.compressors.lowrank import (
     write_plain,
 )
 from ssfx.core.lazy import torch
-from ssfx.wire.random_keys import key
+from ssfx.wire.batch import key
 
 
 @dataclass(frozen=True)

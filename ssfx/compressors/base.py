@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.core import accelerator
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
@@ -154,7 +153,7 @@ class Compressor(ABC):
 
         This default compresses one segment after the other; a compressor that can do better does.
         """
-        accumulate(batch)
+        batch.accumulate()
         for part in batch.parts:
             if not part.numel:
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.wire.batch import Batch as Batch
 from ssfx.wire.batch import Part as Part
 from ssfx.wire.batch import Starts as Starts
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def propose(compressor: Compressor, batch: Batch) -> None:
     """Accumulate and fill the `first` section, for a compressor of two rounds."""
-    accumulate(batch)
+    batch.accumulate()
     for part in batch.parts:
         if part.numel:
             compressor.propose(batch.vector[part.lo : part.hi], batch.share(part), batch.context(part))

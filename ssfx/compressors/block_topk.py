@@ -8,7 +8,6 @@ from typing import Annotated
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.compressors.kernels import kernels
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.narrow import round_values
 from ssfx.compressors.sparse import ValueDtype, predivisor
 from ssfx.compressors.topk import exactly
@@ -71,7 +70,7 @@ class BlockTopK(Compressor):
 
         A block that is not finite has the largest score, so its values tell every receiver.
         """
-        accumulate(batch)
+        batch.accumulate()
         choice = batch.once("choice", lambda: _Choice(batch, self.options))
         scores, block, use = choice.scores, self.options.block, kernels(batch.vector.device)
         if not self.options.agreed:

@@ -14,7 +14,7 @@ from ssfx.compressors.sparse import Selector, ValueDtype, write
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
-from ssfx.wire.random_keys import key
+from ssfx.wire.batch import key
 
 TAIL = 64
 """Samples above the threshold: its count is then right within about 12 % (D-10)."""

@@ -10,7 +10,7 @@ from ssfx.compressors.kernels.narrow import narrow
 from ssfx.compressors.sparse import Sparsifier, ValueDtype
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
-from ssfx.wire.random_keys import key, splitmix64
+from ssfx.wire.batch import key, splitmix64
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.batch import Batch, Part, Starts
 from ssfx.compressors.kernels import Bound, Moments, Rule, kernels
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.narrow import narrow
 from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, settled, sizes
 from ssfx.compressors.topk import exactly
@@ -170,7 +169,7 @@ def by_layout(batch: Batch, exact: Compressor, counted: Compressor) -> None:
 
     Positions count from each segment's own start.
     """
-    accumulate(batch)
+    batch.accumulate()
     for part in batch.parts:
         if not part.layout.indices:
             narrow(batch.share(part).values, batch.vector[part.lo : part.hi])

@@ -20,10 +20,9 @@ from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
 from ssfx.runtime.members import Members, listen
-from ssfx.runtime.message import Message, Room, StepKey, all_finite
+from ssfx.runtime.message import ExchangeQueue, Message, Room, StepKey, all_finite
 from ssfx.runtime.message_kinds import make_message
 from ssfx.runtime.offload import HostWorker
-from ssfx.runtime.queue import ExchangeQueue
 from ssfx.runtime.stats import StepStats, Stopwatch, Tracer
 from ssfx.runtime.store import Store
 

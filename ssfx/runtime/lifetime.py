@@ -33,8 +33,8 @@ from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.runtime.checks import agree, check_agreed, difference, optimizer_facts
 from ssfx.runtime.exchange import Exchange
+from ssfx.runtime.message import ExchangeQueue
 from ssfx.runtime.offload import HostWorker
-from ssfx.runtime.queue import ExchangeQueue
 
 if TYPE_CHECKING:
     from ssfx.runtime.sync import Sync

@@ -13,13 +13,11 @@ from ssfx.collectives import Reduced, Reducer, Reduction, collectives
 from ssfx.collectives.comm import Comm, Pending
 from ssfx.compressors import Compressor, build
 from ssfx.compressors.batch import Batch
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.narrow import cut_values
 from ssfx.compressors.memories import Memory, memories
 from ssfx.planning.plan import Lane, Plan
-from ssfx.runtime.gathered_message import GatheredMessage, VariableGatheredMessage
 from ssfx.runtime.message import Carried, Message, Room, StepKey
-from ssfx.runtime.packed_message import PackedMessage
+from ssfx.runtime.packed_message import GatheredMessage, PackedMessage, VariableGatheredMessage
 from ssfx.runtime.store import Store
 from ssfx.simulator.pricing.message_sizes import lane_load
 
@@ -234,7 +232,7 @@ class QuantizedReducedMessage(SelectingReducedMessage):
 
 
 def _accumulate(_: Compressor, batch: Batch) -> None:
-    accumulate(batch)
+    batch.accumulate()
 
 
 def make_message(

@@ -16,8 +16,7 @@ import torch
 
 from ssfx.core import accelerator
 from ssfx.core.files import replacing
-from ssfx.runtime.message import Message
-from ssfx.runtime.queue import ExchangeQueue
+from ssfx.runtime.message import ExchangeQueue, Message
 
 TRACKS = ("compute", "host", "network")
 BEGIN = "begin"

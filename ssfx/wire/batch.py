@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ssfx.wire.memory import Accumulates
 from ssfx.wire.payload import Context, Layout, Payload
-from ssfx.wire.random_keys import key
 
 if TYPE_CHECKING:
     import torch
@@ -126,6 +125,15 @@ class Batch:
         made: Made = self._kept[name]
         return made
 
+    def accumulate(self) -> None:
+        """Bring every piece's `new` up to date with its gradient, one call per tensor; `grads` is empty afterwards."""
+        if self.memory is not None:
+            for (lo, hi), grad in zip(self.pieces, self.grads, strict=True):
+                if grad is not None:
+                    old = {name: buffer[lo:hi] for name, buffer in self.old.items()}
+                    self.memory.accumulate(grad, old, {name: buffer[lo:hi] for name, buffer in self.new.items()})
+        self.grads = (None,) * len(self.pieces)
+
     def context(self, part: Part) -> Context:
         """Return what a call for one part may depend on."""
         state = self.states[self._position[id(part)]]
@@ -148,3 +156,25 @@ class Batch:
             codes=whole.codes[at.codes : at.codes + layout.code_bytes],
             first=whole.first[at.first : at.first + layout.first],
         )
+
+
+_MASK = (1 << 64) - 1
+
+
+def splitmix64(z: int) -> int:
+    """Return the SplitMix64 output for state `z` + the golden-ratio increment; 64-bit, wraps."""
+    z = (z + 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def key(seed: int, tensor_id: int, step: int, rank: int = 0) -> int:
+    """Return the 64-bit key of private randomness of one tensor at one step, the same on every device and restart.
+
+    `rank` 0 for randomness that must agree on all ranks. Never the global generator. Source: D-8.
+    """
+    h = seed & _MASK
+    for part in (tensor_id, step, rank):
+        h = splitmix64(h ^ part)
+    return h

@@ -9,7 +9,7 @@ from ssfx.compressors.dgc import TAIL
 from ssfx.compressors.kernels import Bound, Rule
 from ssfx.compressors.kernels.cpu.sampling import RUN, jitter, sample_of
 from ssfx.core.errors import ConfigError
-from ssfx.wire.random_keys import key
+from ssfx.wire.batch import key
 
 
 def laplace(numel: int, seed: int = 0) -> torch.Tensor:

@@ -10,7 +10,7 @@ from compressors.kit import decode, encode, golden, payload_bytes
 from ssfx.compressors import Layout, build, k_ceil, k_floor
 from ssfx.compressors.dgc import capacity
 from ssfx.compressors.kernels.narrow import CUT, cut_values, narrow
-from ssfx.wire.random_keys import splitmix64
+from ssfx.wire.batch import splitmix64
 
 
 def test_k_rule() -> None:

@@ -9,7 +9,7 @@ from compressors.kit import decode, encode, golden
 from ssfx.compressors import warmup_density
 from ssfx.compressors.dgc_faithful import Bounds, SamplingPlan, sampling_plan, select
 from ssfx.compressors.randomk import affine_indices, affine_stride_and_offset
-from ssfx.wire.random_keys import key
+from ssfx.wire.batch import key
 
 
 @pytest.mark.parametrize("name", ["topk_k1", "topk_k2", "topk_k3", "topk_k8"])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ssfx.compressors import Payload, build
 from ssfx.compressors.batch import Batch, Part, Starts, compress
 from ssfx.compressors.kernels import plain_torch
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.memories import memories
 from ssfx.core.errors import ConfigError
 
@@ -115,7 +114,7 @@ def test_a_batch_is_its_segments_one_by_one(spec: str, sizes: list[list[int]], s
     assert payload_bytes(batch.payload) == payload_bytes(plain.payload)
     assert torch.equal(batch.vector, plain.vector)
     accumulated = make(spec, memory, sizes, seed)
-    accumulate(accumulated)
+    accumulated.accumulate()
     for part in batch.parts:
         a = accumulated.vector[part.lo : part.hi]
         alone, ctx = encode(spec, a, 1.0, step=3, rank=1, seed=seed, tensor_id=part.tensor_id)

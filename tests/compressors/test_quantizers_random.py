@@ -10,7 +10,7 @@ from compressors.kit import decode, encode, payload_bytes
 from ssfx.compressors.kernels import plain_torch
 from ssfx.compressors.kernels.cpu.quantize import uniform
 from ssfx.compressors.kernels.reference import pack as plain
-from ssfx.wire.random_keys import key
+from ssfx.wire.batch import key
 
 SPECS = ("qsgd", "qsgd(bits=4,bucket=16)", "qsgd(bits=2)", "qsgd(bits=4,norm=max)", "terngrad(clip=0)")
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors.kernels.cpu import random_keys as compiled
-from ssfx.wire.random_keys import key
+from ssfx.wire.batch import key
 
 
 @given(

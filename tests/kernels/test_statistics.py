@@ -12,7 +12,6 @@ from kernels.test_select import CPU, MEMORIES, make
 from ssfx.compressors import Layout, Payload
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.kernels import Moments, Tail, kernels, plain_torch
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.memories import memories
 
 FAST = kernels(CPU)
@@ -53,7 +52,7 @@ def test_moments_accumulate_on_the_way(memory: str, sizes: list[list[int]], seed
 @settings(max_examples=60, deadline=None)
 def test_counts_and_tails(sizes: list[list[int]], seed: int, level: list[float]) -> None:
     batch = make("topk", memories.build("none"), sizes, 0.01, seed).batch
-    accumulate(batch)
+    batch.accumulate()
     thresholds = torch.tensor(level[: len(sizes)], dtype=torch.float64)
     same(FAST.tail(batch, thresholds), PLAIN.tail(batch, thresholds))
     counts = FAST.count(batch, thresholds)
@@ -110,7 +109,7 @@ def test_choice_from_a_band(
     payloads = []
     for kernel in (FAST, PLAIN):
         batch = make(f"topk(value_dtype={dtype})", memories.build("none"), sizes, 0.1, seed).batch
-        accumulate(batch)
+        batch.accumulate()
         batch.base = 7
         kernel.select_band(batch, upper, lower, torch.tensor(skip[:num]))
         payloads.append(batch.payload)

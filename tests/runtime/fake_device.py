@@ -39,7 +39,7 @@ use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count",
 _THREADS = {
     ("step.py", "_hook"): "training",
     ("step.py", "_end_of_graph"): "training",
-    ("queue.py", "_run"): "exchange",
+    ("message.py", "_run"): "exchange",
     ("exchange.py", "job"): "host",
 }
 """Where a thread of a backward pass comes from, and what it is called."""

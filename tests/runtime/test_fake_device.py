@@ -29,9 +29,9 @@ OTHERS = [
 TRAINING = "training"
 WAITS = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
 TWICE = [  # each of these is needed unless the others are there
-    {"message_kinds.py DenseMessage.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
-    {"message_kinds.py SummedMessage.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
-    {"gathered_message.py GatheredMessage.finish work.wait", "queue.py ExchangeQueue._issue work.wait"},
+    {"message_kinds.py DenseMessage.finish work.wait", "message.py ExchangeQueue._issue work.wait"},
+    {"message_kinds.py SummedMessage.finish work.wait", "message.py ExchangeQueue._issue work.wait"},
+    {"packed_message.py GatheredMessage.finish work.wait", "message.py ExchangeQueue._issue work.wait"},
 ]
 IN_ORDER = {"all_gather.py AllGatherTwice.start.<locals>.<lambda> work.wait"}
 """Messages of one communicator end in order on NCCL, so that the second wait is enough; on gloo both are needed."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ssfx.collectives.comm import Pending
 from ssfx.collectives.torch_comm import TorchComm
-from ssfx.runtime.queue import ExchangeQueue
+from ssfx.runtime.message import ExchangeQueue
 
 
 class Message:

@@ -19,7 +19,6 @@ from ssfx.compressors.kernels.cpu.blocks import take_blocks as take_blocks
 from ssfx.compressors.kernels.cpu.random_keys import signed
 from ssfx.compressors.kernels.cpu.sampling import ID_STEP, RUN, sample_of
 from ssfx.compressors.kernels.cpu.take import SPARE
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.interface import READY, Form, Moments, Rule, Tail
 from ssfx.compressors.kernels.narrow import round_values
 from ssfx.core.lazy import torch
@@ -81,7 +80,7 @@ def _point(batch: Batch) -> Source:
             left = True
     batch.grads = grads
     if left:
-        accumulate(batch)
+        batch.accumulate()
     return source
 
 

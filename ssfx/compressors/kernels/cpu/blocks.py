@@ -14,7 +14,6 @@ import numpy as np
 
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.vector import WIDTH, append_reached
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.narrow import round_values
 from ssfx.compressors.kernels.reference.blocks import HI, KEPT, LO, NUMBERS, SCORES, SLOT, VALUES, Chunks
 from ssfx.core.lazy import torch
@@ -80,7 +79,7 @@ _MAGNITUDE = np.int32(0x7FFFFFFF)
 
 def largest_of_chunks(batch: Batch, cuts: Sequence[Chunks]) -> None:
     """As `ssfx.compressors.kernels.reference.blocks.largest_of_chunks`."""
-    accumulate(batch)
+    batch.accumulate()
     payload, vector = batch.payload, batch.vector.numpy()
     exact = payload.values.dtype == torch.float32
     values = payload.values if exact else torch.empty(payload.values.shape, dtype=torch.float32)

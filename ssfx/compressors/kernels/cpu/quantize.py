@@ -28,7 +28,6 @@ from ssfx.compressors.kernels.cpu.codes import (
 )
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.random_keys import key, signed
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.reference.pack import (
     FIRST,
     RESOLUTION,
@@ -139,7 +138,7 @@ def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = 
 
 def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
     """Values (int8): levels up to `top` of the scales in `first`; nothing useful where one of them is not finite."""
-    accumulate(batch)
+    batch.accumulate()
     table: NDArray[np.int64] = batch.once("agreed", lambda: _agreed(batch))
     payload = batch.payload
     _levels(
@@ -165,7 +164,7 @@ def largest_kept(a: torch.Tensor, clip: float, out: torch.Tensor) -> None:
 
 
 def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
-    accumulate(batch)
+    batch.accumulate()
     table: NDArray[np.int64] = batch.once("segments", lambda: _table(batch))
     payload = batch.payload
     kernel(table, batch.vector.numpy(), payload.scales.numpy(), payload.codes.numpy(), *settings)

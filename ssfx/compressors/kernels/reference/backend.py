@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssfx.compressors.kernels.cpu.sampling import ID_STEP, RUN, jitter, sample_of
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.interface import Bound, Moments, Rule, Tail
 from ssfx.compressors.kernels.reference.blocks import block_norms as block_norms
 from ssfx.compressors.kernels.reference.blocks import largest_of_chunks as largest_of_chunks
@@ -26,7 +25,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     `thresholds` [S]: magnitudes that are selected; without them each segment samples its own. A NaN or Inf is always
     selected, so the payload tells every receiver.
     """
-    accumulate(batch)
+    batch.accumulate()
     if thresholds is not None:
         thresholds = torch.nan_to_num(thresholds.float(), nan=0.0).clamp(min=0)
     for i, (part, bound) in enumerate(zip(batch.parts, rule.bounds, strict=True)):
@@ -42,7 +41,7 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
 
 def moments(batch: Batch) -> Moments:
     """Return the sums over every segment; gradients are accumulated first."""
-    accumulate(batch)
+    batch.accumulate()
 
     def each(measure: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         return torch.stack([measure(a.double()) for a in _segments(batch)])

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def largest_of_chunks(batch: Batch, cuts: Sequence[Chunks]) -> None:
 
     Ties go to the lower position, NaN counts as larger than anything.
     """
-    accumulate(batch)
+    batch.accumulate()
     for part, cut in zip(batch.parts, cuts, strict=True):
         a, payload = batch.vector[part.lo : part.hi], batch.share(part)
         bits = a.view(torch.int32) & 0x7FFFFFFF

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def two_means(batch: Batch) -> None:
 
 def column_means(batch: Batch, split: Split) -> None:
     """Codes: 1 where a >= 0. Scales: of every column the mean of the others and of these, 0 for an empty class."""
-    accumulate(batch)
+    batch.accumulate()
     for part in batch.parts:
         a, payload = batch.vector[part.lo : part.hi], batch.share(part)
         payload.codes.copy_(pack(a >= 0, 1))
@@ -217,7 +216,7 @@ def per_unit_of(norms: torch.Tensor, top: int) -> torch.Tensor:
 
 def segments(batch: Batch) -> Iterator[tuple[torch.Tensor, Payload, int]]:
     """Yield each segment that has elements: its part of the accumulated vector, its payload and its noise key."""
-    accumulate(batch)
+    batch.accumulate()
     for part in batch.parts:
         if part.numel:
             yield batch.vector[part.lo : part.hi], batch.share(part), batch.key(part.tensor_id)

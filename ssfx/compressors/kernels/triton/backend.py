@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ssfx.compressors.kernels.gradients import accumulate
 from ssfx.compressors.kernels.interface import READY, Moments, Rule, Tail
 from ssfx.compressors.kernels.reference.blocks import block_norms as block_norms
 from ssfx.compressors.kernels.reference.blocks import largest_of_chunks as largest_of_chunks
@@ -242,7 +241,7 @@ def _source(batch: Batch) -> _Source:
             rows[i] = (grad.data_ptr() - lo * grad.element_size(), types[grad.dtype].value)
             grads[i] = None
     batch.grads = grads
-    accumulate(batch)
+    batch.accumulate()
     new, *new_more = batch.new.values()
     old, *old_more = batch.old.values() or (new,)
     momenta = (new_more[0] if new_more else new, old_more[0] if old_more else old)
