@@ -47,12 +47,13 @@ def more_steps(plan: Plan, network: Network, train_steps: int = TRAIN_STEPS) -> 
 
 
 def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
-    """Return what a training of so many dense steps of `network` needs with the plan's methods: that of the worst,
-    resting on as many runs as the method with the fewest.
+    """Return what a training of so many dense steps of `network` needs with the plan's methods on the plan's ranks:
+    that of the worst, resting on as many runs as the method with the fewest.
 
     Fewer steps than dense training are noise, and count as none. Without a share where a record holds for none of its
     family, its optimizer and its compression, or where runs missed the quality.
     """
+    network = replace(network, ranks=plan.world_size)
     records = {
         _of_method(collective, one, network, train_steps) for collective, one in _segments(plan) if one.compressor
     }
@@ -81,7 +82,7 @@ def steps_of_scheme(plan: Plan, density: float | None, network: Network, train_s
         for task in law["tasks"].values()
     ]  # fmt: skip
     ratio = sum(spec.nbytes for spec in plan.tensors) / plan_bytes(plan)
-    own = worst_of(tasks, network, ratio, train_steps, plan.scheme)
+    own = worst_of(tasks, replace(network, ranks=plan.world_size), ratio, train_steps, plan.scheme)
     return steps_of(plan, network, train_steps) if own.unknown else own
 
 

@@ -112,7 +112,7 @@ def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> 
     """Return the plan of `plan_auto`, and those beside it that may turn out to be faster."""
     known = StepPrices(profile, costs)
     plan = _planned(profile, costs, options, known)
-    return worth_trying(plan, profile, costs, options.budget(costs, Network.of(profile)).kinds, known)
+    return worth_trying(plan, profile, costs, options.budget(costs, Network.of(profile, costs.world_size)).kinds, known)
 
 
 @scheme(
@@ -137,7 +137,7 @@ def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
 
 
 def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPrices) -> Plan:
-    allowed = options.budget(costs, Network.of(profile))
+    allowed = options.budget(costs, Network.of(profile, costs.world_size))
     searched = _searched(profile, costs, allowed)
     found = priced(searched.plans, profile, costs, known)
     if costs.world_size > 1:

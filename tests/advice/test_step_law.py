@@ -6,7 +6,7 @@ from workloads.fakes import make_case
 
 from experiments.common.pages.step_law import step_law_block, varied_block
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import fitted, step_laws
+from ssfx.lab.calibration.step_law import fitted, rank_growth, step_laws
 
 EVERY = range(40, 2001, 40)
 
@@ -66,17 +66,41 @@ def test_runs_of_other_numbers_of_ranks_are_compared_with_dense_ones_of_theirs()
 
 def test_the_law_takes_runs_at_the_rate_of_dense_training_and_the_page_shows_others_beside_them() -> None:
     dense = [long_row("ddp", 0, 0, 0, lr=0.1), long_row("ddp", 0, 0, 0, lr=0.1, world_size=8)]
-    rows = [long_row("topk", 0, 0, 0.2, lr=0.1), long_row("topk", 0, 0, 0.4, lr=0.1, world_size=8)]
-    tuned = [long_row("topk", 0, 0, 0.1, lr=0.2), long_row("ddp", 0, 0, -0.05, lr=0.2)]
+    own = {"lr": 0.1, "density": 0.01}
+    rows = [long_row("topk", 0, 0, 0.2, **own), long_row("topk", 0, 0, 0.4, world_size=8, **own)]
+    tuned = [long_row("topk", 0, 0, 0.1, lr=0.2, density=0.01), long_row("ddp", 0, 0, -0.05, lr=0.2)]
     for row in (*dense, *rows, *tuned):
         row.metrics["perplexity"] = row.curve["perplexity"][-1]  # type: ignore[index]
-    assert step_laws([*tuned, *dense, *rows])["topk"].each == step_laws([*dense, *rows])["topk"].each
-    lines = varied_block([*dense, *rows, *tuned]).splitlines()[2:]
+    assert step_laws([*tuned, *dense, *rows])["topk@0.01"].each == step_laws([*dense, *rows])["topk@0.01"].each
+    growth, _, _, _, *lines = varied_block([*dense, *rows, *tuned]).splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines]
     assert [(ranks, rate, more) for _, _, ranks, rate, _, _, more, _ in cells] == [
         ("1", "0.2", "-5 %"), ("1", "0.1", "+20 %"), ("1", "0.2", "+10 %"), ("8", "0.1", "+40 %"),
     ]  # fmt: skip
+    assert growth == (
+        "Extra steps of selections grow with ranks to the power of 0.33 (0.33 to 0.33 for each method and task alone), "
+        "by 2 runs of 1 task on 1 to 8 ranks."
+    )
     assert "long_quality" in varied_block([*dense, rows[0]])  # a method with a single set-up has no line
+
+
+def test_extra_steps_of_selections_grow_with_a_power_of_the_ranks() -> None:
+    """Of one task they grow as the square root of the ranks, of the other as the fourth root."""
+    rows = []
+    for optimizer, power in (("sgd", 0.5), ("adamw", 0.25)):
+        for ranks in (2, 8, 32):
+            on = {"world_size": ranks, "optimizer": optimizer}
+            rows += [long_row("ddp", 0, 0, 0, **on), long_row("powersgd", 0, 0, 0.2 * ranks, **on)]
+            rows.append(long_row("topk", 0, 0, 0.1 * ranks**power, density=0.01, **on))
+    found = rank_growth(rows)
+    assert found is not None
+    assert (found.exponent, found.low, found.high) == pytest.approx((0.375, 0.25, 0.5), abs=0.02)
+    assert (found.ranks, found.runs, found.tasks) == ((2, 32), 6, 2)
+    one_number = [row for row in rows if row.case.world_size == 8]
+    assert rank_growth(one_number) is None
+    mine = [row for row in rows if row.case.optimizer == "sgd"]
+    mine += [long_row("ddp", 1, 0, 0, world_size=8), long_row("topk", 1, 0, 0.3, density=0.01, world_size=8)]
+    assert step_laws(mine)["topk@0.01"].runs == 2, "a law is of the number of ranks of most dense runs"
 
 
 def test_an_interval_covers_runs_that_differ_and_few_runs_have_none() -> None:

@@ -29,7 +29,7 @@ from ssfx.schemes.search.auto_budget import DENSE, HALF, HALF_IN_32, budget, den
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_portfolio import GATHERS, leaves_out, portfolio, sends_as
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
-from ssfx.schemes.search.auto_steps import MORE_STEPS, measured_steps, needed, steps_of_method
+from ssfx.schemes.search.auto_steps import MORE_STEPS, measured_steps, needed, rank_growth, steps_of_method
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
 from ssfx.schemes.search.auto_trial import AS_DDP, LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
@@ -252,7 +252,7 @@ def test_a_quality_allows_what_the_worst_recorded_run_allows(quality: str) -> No
 
 RECORD = {
     "family": "conv", "optimizer": "sgd", "compression": 8.0, "runs": 2, "reached": 2, "dense_steps": 50.0,
-    "ranks": [4],
+    "selects": False, "ranks": 4,
 }  # fmt: skip
 
 
@@ -278,6 +278,35 @@ def test_a_delay_weighs_the_less_the_longer_the_training_and_the_worst_run_admit
     assert (short.share, short.worst) == (0.5, 0.6)
     where = "2 runs of conv networks with sgd at 8x over 50 dense steps on 4 ranks"
     assert str(short) == f"+50% steps (worst run +60%), {where}"
+
+
+def test_a_selection_needs_more_extra_steps_on_more_ranks_and_its_worst_run_grows_as_the_steepest() -> None:
+    growth, selection = rank_growth(), {**law(0, 0.2), "selects": True}
+    assert 0 < growth["low"] <= growth["exponent"] <= growth["high"] < 1
+    for ranks, steepest in ((64, "high"), (2, "low")):
+        found = needed(selection, 10_000, ranks)
+        assert found.share == pytest.approx(0.2 * (ranks / 4) ** growth["exponent"])
+        assert found.worst == pytest.approx(0.23 * (ranks / 4) ** growth[steepest])
+        assert f"on 4 ranks, {(ranks / 4) ** growth['exponent']:.2g}x the extra steps on {ranks}" in found.source
+    assert needed(selection, 10_000, 4) == needed(selection) == needed(law(0, 0.2), 10_000, 64)
+    faster = needed({**law(0, -0.1), "selects": True}, 10_000, 64)
+    assert faster.share == pytest.approx(-0.1), "what needs no extra steps needs none on more ranks"
+
+
+def test_a_budget_of_quality_is_about_the_ranks_that_train() -> None:
+    """Top-k of a quarter of a small LSTM's elements is within 10 % on four ranks, and beyond on 64."""
+    lstm = [("lstm.weight_ih_l0", (1024, 256)), ("lstm.weight_hh_l0", (1024, 256))]
+    few, many = (
+        budget(
+            affine_costs(ranks), "loose", None, None, None, True, 0, network=replace(network(lstm, "adam"), ranks=ranks)
+        )
+        for ranks in (4, 64)
+    )
+    words = "top-k of each tensor gathered at 0.25"
+    assert not any(reason.startswith(words) for reason in few.left_out)
+    (reason,) = (reason for reason in many.left_out if reason.startswith(words))
+    assert "on 4 ranks" in reason
+    assert "the extra steps on 64" in reason
 
 
 def test_the_quality_of_a_ratio_a_family_or_an_optimizer_that_was_never_recorded_is_unknown() -> None:

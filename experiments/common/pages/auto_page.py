@@ -12,7 +12,7 @@ from ssfx.config.plans import plan_of, resolve_plan
 from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
-from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, measured_steps, needed, ranks_of
+from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, measured_steps, needed
 from ssfx.schemes.search.auto_why import why_lines
 from ssfx.schemes.search.recorded_network import in_words
 
@@ -40,7 +40,7 @@ def steps_block() -> str:
             allowed = [name for name, limit in MORE_STEPS.items() if found.within(limit)]
             rows.append((
                 f"{one['words']}{density}", in_words(task["family"], task["optimizer"]), f"{task['compression']:.3g}x",
-                f"{runs} of {steps:,.0f} dense steps, {ranks_of(task)}",
+                f"{runs} of {steps:,.0f} dense steps, {task['ranks']} ranks",
                 "worse" if found.share is None else f"{found.share:+.1%}",
                 "" if found.worst is None else f"{found.worst:+.1%}", ", ".join(allowed) or "none",
             ))  # fmt: skip

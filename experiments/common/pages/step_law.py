@@ -12,6 +12,7 @@ from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     FEWEST_RUNS,
     Interval,
+    RankGrowth,
     StepLaw,
     at_dense_rate,
     dense_runs,
@@ -21,6 +22,7 @@ from ssfx.lab.calibration.step_law import (
     long_rows,
     method,
     place,
+    rank_growth,
     step_laws,
     task_of,
 )
@@ -84,7 +86,8 @@ VARIED_HEADER = ("method", "task", "ranks", "rate", "quality", "dense, same rank
 def varied_block(rows: Sequence[Row]) -> str:
     """Return a line for each run of a method that a task was trained with on several numbers of ranks, or rates.
 
-    Each stands beside dense training of its seed on as many ranks, at its usual rate; dense training at others, too.
+    First stands how extra steps of selections grow with ranks. Each line stands beside dense training of its seed on as
+    many ranks, at its usual rate; dense training at others, too.
     """
     long = long_rows(rows)
     dense = dense_runs(at_dense_rate(long))
@@ -108,7 +111,17 @@ def varied_block(rows: Sequence[Row]) -> str:
             lines.append((
                 name, task, str(row.case.world_size), f"{row.case.lr:g}", *qualities, told, f"{100 * missed:.0f} %"
             ))  # fmt: skip
-    return table(VARIED_HEADER, lines)
+    return f"{_growth(rank_growth(rows))}{table(VARIED_HEADER, lines)}"
+
+
+def _growth(found: RankGrowth | None) -> str:
+    if found is None:
+        return ""
+    return (
+        f"Extra steps of selections grow with ranks to the power of {found.exponent:.2f} ({found.low:.2f} to "
+        f"{found.high:.2f} for each method and task alone), by {found.runs} runs of {found.tasks} task{'s' * (found.tasks != 1)} on "
+        f"{found.ranks[0]} to {found.ranks[1]} ranks.\n\n"
+    )
 
 
 def _quality(row: Row) -> str:

@@ -8,6 +8,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
@@ -20,8 +21,10 @@ from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     StepLaw,
     at_dense_rate,
+    at_usual_ranks,
     is_dense,
     method,
+    rank_growth,
     step_laws,
     task_of,
     usual_memory,
@@ -72,11 +75,13 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over those of
     dense runs of the same seeds, less 1, and the share of the worst run; None where a run did not reach its target.
     kept_back: the share of a gradient's norm that error feedback kept back; None where it was not measured. ranks: how
-    many trained. long: the law of long runs at the rate of dense training, None without any. schemes: the same of
-    schemes that send by more than one method, with long runs alone.
+    many trained. long: the law of long runs at the rate of dense training, on as many ranks as most; None without any.
+    schemes: the same of schemes that send by more than one method, with long runs alone. rank_growth: how extra steps
+    of selections grow with ranks.
     """
     rows = [row for row in rows if row.case.target_metric is not None and not row.case.scheme_options]
-    long = at_dense_rate(row for row in rows if row.case.experiment == EXPERIMENT)
+    growth = rank_growth(rows)
+    long = at_usual_ranks(at_dense_rate(row for row in rows if row.case.experiment == EXPERIMENT))
     short = [row for row in rows if row.case.experiment != EXPERIMENT]
     rows = [*short, *long]
     dense = {(row.case.model, row.case.seed): _steps(row) for row in short if is_dense(row)}
@@ -93,7 +98,7 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
             task: {
                 **_held(on := _network(own[0]), on.compression(spec, density or 1.0, said["calls"])),
                 **_task(own, dense),
-                "ranks": _ranks(own),
+                "selects": density is not None, "ranks": _ranks(own),
                 "long": (law := laws.get(f"{(scheme, spec, density)} {task}")) and _plain(law),
             }
             for task, own in _by_task(runs)
@@ -105,7 +110,12 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
         f"recorded runs of {files} in results/reference; quality is measured every {'/'.join(map(str, every))} steps "
         "in the short ones"
     )
-    return {"origin": {"kind": "measured", "note": note}, "methods": methods, "schemes": _schemes(rows)}
+    return {
+        "origin": {"kind": "measured", "note": note},
+        "rank_growth": growth and asdict(growth),
+        "methods": methods,
+        "schemes": _schemes(rows),
+    }
 
 
 def _task_name(method: str, row: Row) -> str:
@@ -117,10 +127,10 @@ def _by_task(runs: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     return [(name, [row for row in runs if task_of(row) == name]) for name in sorted(set(map(task_of, runs)))]
 
 
-def _ranks(runs: Sequence[Row]) -> list[int]:
-    """Return the numbers of ranks of the long runs; without any, of the short ones."""
-    long = [row for row in runs if row.case.experiment == EXPERIMENT]
-    return sorted({row.case.world_size for row in long or runs})
+def _ranks(runs: Sequence[Row]) -> int:
+    """Return the number of ranks of the long runs; without any, of the short ones."""
+    (ranks,) = {row.case.world_size for row in [row for row in runs if row.case.experiment == EXPERIMENT] or runs}
+    return ranks
 
 
 def _network(row: Row) -> Network:
@@ -158,7 +168,7 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
         tasks = {
             task: {
                 **_held(_network(own[0]), law.compression or 1.0),
-                "ranks": _ranks(own),
+                "selects": own[0].case.density is not None, "ranks": _ranks(own),
                 "long": _plain(law),
             }
             for task, own in _by_task(runs)

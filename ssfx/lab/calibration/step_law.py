@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import exp, log
 from statistics import fmean, median, quantiles
 
 from ssfx.compressors import build
@@ -146,7 +147,7 @@ def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) ->
 
     `label` says which rows are of one method, "" for none; without it that is `method`.
     """
-    long = at_dense_rate(long_rows(rows))
+    long = at_usual_ranks(at_dense_rate(long_rows(rows)))
     dense = dense_runs(long)
     runs: dict[str, list[Row]] = {}
     for row in long:
@@ -184,13 +185,22 @@ def dense_runs(rows: Iterable[Row]) -> dict[Place, Row]:
 
 def at_dense_rate(rows: Iterable[Row]) -> list[Row]:
     """Return the rows but those that learn at another rate than most dense runs of their task: these were tuned."""
+    return _like_most_dense(rows, lambda row: row.case.lr)
+
+
+def at_usual_ranks(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows but those on another number of ranks than most dense runs of their task."""
+    return _like_most_dense(rows, lambda row: row.case.world_size)
+
+
+def _like_most_dense(rows: Iterable[Row], of: Callable[[Row], float | None]) -> list[Row]:
     rows = list(rows)
-    rates: dict[str, Counter[float | None]] = {}
+    found: dict[str, Counter[float | None]] = {}
     for row in rows:
         if is_dense(row):
-            rates.setdefault(task_of(row), Counter())[row.case.lr] += 1
-    usual = {task: found.most_common(1)[0][0] for task, found in rates.items()}
-    return [row for row in rows if row.case.lr == usual.get(task_of(row), row.case.lr)]
+            found.setdefault(task_of(row), Counter())[of(row)] += 1
+    usual = {task: counted.most_common(1)[0][0] for task, counted in found.items()}
+    return [row for row in rows if of(row) == usual.get(task_of(row), of(row))]
 
 
 def is_dense(row: Row) -> bool:
@@ -281,6 +291,58 @@ def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw
     fits = [law_of(draw.choices(clusters, k=len(clusters))) for _ in range(DRAWS)]
     delays, factors = zip(*fits, strict=True)
     return replace(law, delay_interval=_middle(delays), factor_interval=_middle(factors))
+
+
+@dataclass(frozen=True)
+class RankGrowth:
+    """Extra steps of selections grow with ranks ** exponent; low .. high are those of each method and task alone.
+
+    `ranks`: fewest and most that trained; `runs`: how many of them; `tasks`: of how many networks with an optimizer.
+    """
+
+    exponent: float
+    low: float
+    high: float
+    ranks: tuple[int, int]
+    runs: int
+    tasks: int
+
+
+SHOWN_EXTRA = 0.05
+"""Extra steps, as a share, below which seeds differ more than numbers of ranks."""
+
+
+def rank_growth(rows: Iterable[Row]) -> RankGrowth | None:
+    """Return how extra steps of selections grow with ranks, by methods that a task was trained with on several.
+
+    One exponent by least squares of log(extra steps) on log(ranks), with a level of its own for each method and task.
+    """
+    long = at_dense_rate(long_rows(rows))
+    dense = dense_runs(long)
+    groups: dict[tuple[str, str], list[Pair]] = {}
+    for row in long:
+        if row.case.density is not None and place(row) in dense:
+            delay, factor = law_of([extra_steps(dense[place(row)], row)])
+            if (share := delay / row.case.steps + factor) > SHOWN_EXTRA:
+                at = log(row.case.world_size), log(share)
+                groups.setdefault((task_of(row), method(row)), []).append(at)
+    groups = {at: points for at, points in groups.items() if len({ranks for ranks, _ in points}) > 1}
+    if not groups:
+        return None
+    each = [_products(points) for points in groups.values()]
+    alone = [product / square for product, square in each]
+    ranks = [round(exp(at)) for points in groups.values() for at, _ in points]
+    return RankGrowth(
+        sum(product for product, _ in each) / sum(square for _, square in each), min(alone), max(alone),
+        (min(ranks), max(ranks)), len(ranks), len({task for task, _ in groups}),
+    )  # fmt: skip
+
+
+def _products(points: Sequence[Pair]) -> Pair:
+    """Return the sums of products of deviations, and of squares of those of the first coordinate."""
+    xs, ys = zip(*points, strict=True)
+    x, y = fmean(xs), fmean(ys)
+    return sum((a - x) * (b - y) for a, b in points), sum((a - x) ** 2 for a in xs)
 
 
 def sent_compression(rows: Sequence[Row]) -> float | None:

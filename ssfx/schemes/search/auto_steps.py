@@ -1,12 +1,13 @@
 """How many more steps than dense training a method needs, as recorded runs say: what a quality of `auto` rests on.
 
 A record holds for networks of its family, trained by its optimizer, at its compression within a factor of two. Outside
-of that nobody knows.
+of that nobody knows. Extra steps of selections grow with a power of the ranks that was recorded, too.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import exp, log
 from typing import Any, Literal
 
 from ssfx.core.files import loads, read
@@ -68,6 +69,12 @@ def scheme_laws() -> tuple[dict[str, Any], ...]:
     return tuple(read(data_dir() / "method_steps.json", loads)["schemes"])
 
 
+@cache
+def rank_growth() -> dict[str, Any]:
+    """Return the power of the ranks by which extra steps of selections grow: exponent, low, high, ranks and runs."""
+    return dict(read(data_dir() / "method_steps.json", loads)["rank_growth"])
+
+
 def steps_of_method(
     network: Network, collective: str, compressor: str, density: float, calls: str, train_steps: int = TRAIN_STEPS
 ) -> Needed:
@@ -103,20 +110,36 @@ def worst_of(tasks: list[dict[str, Any]], network: Network, ratio: float, train_
             None, f"{UNKNOWN}: {what} compresses this network {ratio:.3g}x, recorded of {network.text} at {recorded}"
         )
     long = [task for task in near if task["long"] is not None]
-    return max((needed(task, train_steps) for task in long or near), key=_worst)
+    return max((needed(task, train_steps, network.ranks) for task in long or near), key=_worst)
 
 
-def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
-    """Return what one task of the file says of a training of so many dense steps.
+def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, ranks: int | None = None) -> Needed:
+    """Return what one task of the file says of a training of so many dense steps on so many ranks; None: its own.
 
     Long runs: a delay over the steps, and a factor; a delay below none counts as none. Without them it is what the
-    short task needed, at any length of training.
+    short task needed, at any length of training. The worst run grows with ranks as the steepest recorded task.
     """
+    found = _on_its_ranks(task, train_steps)
+    if found.share is None or found.worst is None or not task["selects"] or ranks in (None, task["ranks"]):
+        return found
+    growth, more = rank_growth(), log(ranks / task["ranks"])
+    times, most = (exp(more * growth[power]) for power in ("exponent", "high" if more > 0 else "low"))
+    return replace(
+        found, share=_scaled(found.share, times), worst=_scaled(found.worst, most),
+        source=f"{found.source}, {times:.2g}x the extra steps on {ranks}",
+    )  # fmt: skip
+
+
+def _scaled(share: float, times: float) -> float:
+    return share * times if share > 0 else share
+
+
+def _on_its_ranks(task: Mapping[str, Any], train_steps: int) -> Needed:
     law, on = task["long"], f"{in_words(task['family'], task['optimizer'])} at {task['compression']:.3g}x"
     if law is None:
         if task["more_steps"] is None:
             return Needed(None, f"worse: {task['reached']} of {task['runs']} runs of {on} reached their target")
-        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps on {ranks_of(task)}"
+        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps on {task['ranks']} ranks"
         return Needed(task["more_steps"][0], source, task["more_steps"][1], task["runs"])
     if law["unreached"] > MOST_UNREACHED:
         return Needed(
@@ -125,14 +148,9 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS) -> Needed:
     worst = max(_at(delay_steps, factor, train_steps) for delay_steps, factor in law["each"])
     return Needed(
         _at(law["delay_steps"], law["factor"], train_steps),
-        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps on {ranks_of(task)}", worst,
+        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps on {task['ranks']} ranks", worst,
         len(law["each"]),
     )  # fmt: skip
-
-
-def ranks_of(task: Mapping[str, Any]) -> str:
-    """Return on how many ranks a task's runs trained, in words."""
-    return f"{', '.join(map(str, task['ranks']))} ranks"
 
 
 def _runs(number: int) -> str:

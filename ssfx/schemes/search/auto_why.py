@@ -44,7 +44,7 @@ def why_lines(
 ) -> list[str]:
     """Return in lines of 100 columns why a plan of auto with options `given` is what it is; the first is a title."""
     notes, options = dict(plan.notes), schemes["auto"].options(dict(given))
-    budget = options.budget(costs, Network.of(profile))  # type: ignore[attr-defined]
+    budget = options.budget(costs, Network.of(profile, costs.world_size))  # type: ignore[attr-defined]
     title = (
         f"auto for {model} on {cluster}, {plan.world_size} ranks: {notes['predicted_ms']} ms from the start of "
         f"backward, {1e3 * profile.backward_s:.4g} ms of which are backward"

@@ -42,17 +42,21 @@ def in_words(family: str, optimizer: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """`family` is one of FAMILIES, `optimizer` that of the training; "" where it is not known."""
+    """`family` is one of FAMILIES, `optimizer` that of the training; "" where it is not known.
+
+    `ranks`: how many train it; None: as many as in the records.
+    """
 
     family: str
     optimizer: str
     tensors: tuple[TensorSpec, ...]
+    ranks: int | None = None
     _known: dict[tuple[str, float, str], float] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, profile: Profile, optimizer: str = "") -> Network:
-        """Return the network of a profile; `optimizer` where the profile does not say it."""
-        return cls(family_of(profile.tensors), profile.optimizer or optimizer, profile.tensors)
+    def of(cls, profile: Profile, ranks: int | None = None) -> Network:
+        """Return the network of a profile on so many ranks."""
+        return cls(family_of(profile.tensors), profile.optimizer, profile.tensors, ranks)
 
     def compression(self, compressor: str, density: float, calls: str) -> float:
         """Return the bytes of the gradient over those that a rank sends if the method sends every tensor.
