@@ -119,7 +119,8 @@ def _growth(found: RankGrowth | None) -> str:
         return ""
     return (
         f"Extra steps of selections grow with ranks to the power of {found.exponent:.2f} ({found.low:.2f} to "
-        f"{found.high:.2f} for each method and task alone), by {found.runs} runs of {found.tasks} task{'s' * (found.tasks != 1)} on "
+        f"{found.high:.2f} for each method and task alone), by {found.runs} runs of "
+        f"{found.tasks} task{'s' * (found.tasks != 1)} on "
         f"{found.ranks[0]} to {found.ranks[1]} ranks.\n\n"
     )
 
