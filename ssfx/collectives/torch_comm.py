@@ -30,12 +30,12 @@ class _Watched:
             try:
                 self._work.wait(LOOK_EVERY)
             except RuntimeError:
-                if self._work.is_completed() and self._work.exception() is not None:
-                    self._look()  # a peer that said why it went is a better reason than its closed connection
-                    raise
-                self._look()
-            else:
-                return
+                ended = self._work.is_completed()
+                self._look()  # a peer that said why it went is a better reason than its closed connection
+                if not ended:
+                    continue
+                self._work.wait()  # raises what failed; torch 2.11 cannot return it
+            return
 
     def is_completed(self) -> bool:
         return bool(self._work.is_completed())

@@ -37,7 +37,7 @@ def test_ci_runs_lint_then_the_tests_in_a_new_environment_and_fails_with_them(tm
     stub.parent.mkdir()
     stub.write_text(f'#!/bin/sh\necho "$1 $VENV" >> calls\ntest -d "$VENV" && test "$1" != {failing}\n')
     stub.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{stub.parent}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{stub.parent}:{os.environ['PATH']}", "OLDEST": ""}
     done = subprocess.run([tmp_path / ".ci" / "run"], env=environment, stdin=subprocess.DEVNULL)
     assert (done.returncode == 0) == (failing == "none")
     calls = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]

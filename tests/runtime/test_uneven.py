@@ -21,6 +21,9 @@ from torch.distributed.algorithms.join import Join
 import ssfx
 
 SCRIPT = Path(__file__).parent / "script_peers.py"
+ENDS_ALONE = hasattr(dist.ProcessGroupGloo, "register_abort_hook")
+"""Whether Python ends though a peer lives on that an exchange waits for: with torch 2.11's gloo it does not, in plain
+torch neither, before the group's time-out."""
 
 
 def ranks_of(started: Started, where: str, scheme: str, case: str) -> list[Any]:
@@ -56,8 +59,11 @@ def test_a_rank_that_leaves_is_named_by_those_who_wait_for_it(
     }
     why = words[case]
     said(line_of(waiting), f"rank 1 {why} after 3 exchanges", "exchange 4", "sync.join()")
+    stays = case in ("detach", "drop")
+    if stays and not ENDS_ALONE:
+        leaving.terminate()
     assert waiting.wait(HANG_S) == 0, waiting.stderr.read()
-    if case not in ("detach", "drop"):
+    if not stays:
         assert leaving.wait(HANG_S) == (case == "raise")
 
 
