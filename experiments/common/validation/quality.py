@@ -80,17 +80,19 @@ def _other_ratios(one: Record, methods: Methods) -> Iterator[dict[str, Any]]:
 
 
 def _group(name: str, how: str, methods: Methods, others: Others) -> Iterator[Group]:
-    pairs, unknown, missed, hoped = [], 0, 0, 0
+    pairs, unknown, missed, hoped, within = [], 0, 0, 0, 0
     tasks = [(method, model, task) for method in methods for model, task in method["tasks"].items()]
     every = [Record(*one) for one in tasks if one[2]["long"] is not None]
     for one in every:
         network, ratio = Network(one.task["family"], one.task["optimizer"], ()), one.task["compression"]
         rest = list(others(one, methods))
-        share = worst_of(rest, network, ratio, one.horizon, one.method["compressor"]).share
+        told = worst_of(rest, network, ratio, one.horizon, one.method["compressor"])
+        share = told.share
         if one.actual.share is None:
             missed, hoped = missed + 1, hoped + (share is not None)
             continue
         unknown += share is None
+        within += told.worst is not None and one.actual.share <= told.worst
         if share is not None:
             pairs.append(one.pair(share))
         elif (far := _nearest(rest, network, ratio, one.horizon)) is not None:
@@ -99,8 +101,9 @@ def _group(name: str, how: str, methods: Methods, others: Others) -> Iterator[Gr
         return
     there = len(every) - missed
     notes = (
-        f"the law answers in {there - unknown} of {there} cases; {missed} more never reached half of the levels of "
-        f"dense training, and it expected {hoped} of these to",
+        f"the law answers in {there - unknown} of {there} cases, of which {within} needed no more steps than the worst "
+        f"run that it answered from; {missed} more never reached half of the levels of dense training, and it expected "
+        f"{hoped} of these to",
     )
     inside, outside = f"answered, within {ABOUT:g}x", "not answered: nearest record"
     yield Group(

@@ -17,6 +17,7 @@ from ssfx.core.rows import Row, points
 from ssfx.lab.results.comparisons import Panel
 from ssfx.lab.workloads.metrics.tally import QUALITY, better
 from ssfx.perf_model.operator_counts import model_work
+from ssfx.schemes.search.auto_steps import MOST_UNREACHED
 
 HORIZONS = (0.25, 0.5, 1.0)
 """Shares of a dense training at whose end the steps of others are compared."""
@@ -322,7 +323,10 @@ def rank_growth(rows: Iterable[Row]) -> RankGrowth | None:
     groups: dict[tuple[str, str], list[Pair]] = {}
     for row in long:
         if row.case.density is not None and place(row) in dense:
-            delay, factor = law_of([extra_steps(dense[place(row)], row)])
+            found = extra_steps(dense[place(row)], row)
+            if len(found.bounds) > MOST_UNREACHED * (len(found.bounds) + len(found.pairs)):
+                continue  # how many steps it needs is not known
+            delay, factor = law_of([found])
             if (share := delay / row.case.steps + factor) > SHOWN_EXTRA:
                 at = log(row.case.world_size), log(share)
                 groups.setdefault((task_of(row), method(row)), []).append(at)
