@@ -24,61 +24,6 @@ from ssfx.runtime.offload import HostSegment
 from ssfx.runtime.store import Store
 
 
-class SentCounts:
-    """Reads a message's bytes; `slots` are the elements (lo, hi) of each tensor in its flat vector."""
-
-    def __init__(
-        self, lane: Lane, layout: MessageLayout, message: torch.Tensor, compressor: Compressor | None,
-        slots: Mapping[str, tuple[int, int]],
-    ) -> None:  # fmt: skip
-        self._lane, self._layout, self._message, self._slots = lane, layout, message, slots
-        self._compressor = compressor
-        self._packed = [i for i in layout.order if not lane.segments[i].dense]
-
-    def elements(self) -> int:
-        """Return this rank's count: reported by the compressor where it varies, else fixed by the layout."""
-        dense = sum(n for n, segment in zip(self._layout.numel, self._lane.segments, strict=True) if segment.dense)
-        return dense + sum(self._counts())
-
-    def density_ratios(self) -> list[float]:
-        """Return achieved over target density of each segment that is to send a fraction, but at least one element."""
-        densities = [self._lane.segments[i].density for i in self._packed]
-        targets = [density * self._layout.numel[i] for i, density in zip(self._packed, densities, strict=True)]
-        counted = zip(self._counts(), targets, densities, strict=True)
-        return [sent / target for sent, target, density in counted if density < 1 and target >= 1]
-
-    def _counts(self) -> list[int]:
-        """Return the elements of each compressed segment; all counts are read at once, which waits for a GPU once."""
-        counts = self._layout.counts.of(self._message).tolist()
-        sent = []
-        for i in self._packed:
-            layout, at = self._layout.layouts[i], self._layout.starts[i].counts
-            fixed = layout.values or layout.indices or self._layout.numel[i]
-            sent.append(sum(counts[at : at + layout.counts]) if layout.counts else fixed)
-        return sent
-
-    def tensors_without_elements(self) -> int | None:
-        """Return how many tensors have no index in this rank's latest message; None if the payload does not tell."""
-        layouts, numel = self._layout.layouts, self._layout.numel
-        if self._compressor is None or all(layout.values >= n for layout, n in zip(layouts, numel, strict=True)):
-            return 0
-        if not self._compressor.sparse:
-            return None
-        missing = 0
-        for i in self._packed:
-            names = self._lane.segments[i].tensors
-            payload = self._layout.payload(self._message, i)
-            used = int(payload.counts.sum()) if len(payload.counts) else len(payload.indices)
-            if len(names) == 1:
-                missing += used == 0 and numel[i] > 0
-                continue
-            ends = torch.tensor([self._slots[name][1] for name in names])
-            hit = torch.bucketize(payload.indices[:used].cpu(), ends, right=True).unique()
-            filled = sum(self._slots[name][1] > self._slots[name][0] for name in names)
-            missing += filled - len(hit)
-        return missing
-
-
 @dataclass
 class _Group:
     """Segments that are compressed by one call, when the last one's gradients are there."""
@@ -154,7 +99,6 @@ class PackedMessage(Message):
         plain = [name for i in self.layout.order if lane.segments[i].dense for name in lane.segments[i].tensors]
         self._plain = frozenset(plain)
         self._carried = Carried(plain if memory.stateful else lane.tensors, store, run_memory, device)
-        self._sent = SentCounts(lane, self.layout, self.data, self.compressor, self._slots)
 
     def _parts(self, plan: Plan) -> dict[int, Part]:
         ids = {name: i for i, name in enumerate(sorted(plan.by_name))}
@@ -292,15 +236,44 @@ class PackedMessage(Message):
 
     def sent_elements(self) -> int:
         """Return this rank's count: reported by the compressor where it varies, else fixed by the layout."""
-        return self._sent.elements()
+        return sum(self.numel) - self.packed_total + sum(self._counts())
 
     def density_ratios(self) -> list[float]:
         """Return achieved over target density of each segment that is to send a fraction, but at least one element."""
-        return self._sent.density_ratios()
+        densities = [self.lane.segments[i].density for i in self.packed]
+        targets = [density * self.numel[i] for i, density in zip(self.packed, densities, strict=True)]
+        counted = zip(self._counts(), targets, densities, strict=True)
+        return [sent / target for sent, target, density in counted if density < 1 and target >= 1]
+
+    def _counts(self) -> list[int]:
+        """Return the elements of each compressed segment; all counts are read at once, which waits for a GPU once."""
+        counts = self.layout.counts.of(self.data).tolist()
+        sent = []
+        for i in self.packed:
+            layout, at = self.layout.layouts[i], self.layout.starts[i].counts
+            fixed = layout.values or layout.indices or self.numel[i]
+            sent.append(sum(counts[at : at + layout.counts]) if layout.counts else fixed)
+        return sent
 
     def tensors_without_elements(self) -> int | None:
-        """Return how many tensors have no index in this rank's latest message."""
-        return self._sent.tensors_without_elements()
+        """Return how many tensors have no index in this rank's latest message; None if the payload does not tell."""
+        layouts = self.layout.layouts
+        if self.compressor is None or all(layout.values >= n for layout, n in zip(layouts, self.numel, strict=True)):
+            return 0
+        if not self.compressor.sparse:
+            return None
+        missing = 0
+        for i, payload in self.payloads.items():
+            names = self.lane.segments[i].tensors
+            used = int(payload.counts.sum()) if len(payload.counts) else len(payload.indices)
+            if len(names) == 1:
+                missing += used == 0 and self.numel[i] > 0
+                continue
+            ends = torch.tensor([self._slots[name][1] for name in names])
+            hit = torch.bucketize(payload.indices[:used].cpu(), ends, right=True).unique()
+            filled = sum(self._slots[name][1] > self._slots[name][0] for name in names)
+            missing += filled - len(hit)
+        return missing
 
 
 class GatheredMessage(PackedMessage):
