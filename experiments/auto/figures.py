@@ -14,6 +14,7 @@ from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     StepLaw,
     at_dense_rate,
+    at_usual_ranks,
     dense_runs,
     extra_steps,
     long_rows,
@@ -147,7 +148,7 @@ SHOWN = {
 
 def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each task; nothing where no method was run beside dense training."""
-    long = at_dense_rate(long_rows(rows))
+    long = at_usual_ranks(at_dense_rate(long_rows(rows)))
     laws = _laws(long)
     if not laws:
         return None

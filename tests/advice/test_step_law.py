@@ -100,7 +100,7 @@ def test_extra_steps_of_selections_grow_with_a_power_of_the_ranks() -> None:
     assert rank_growth(one_number) is None
     mine = [row for row in rows if row.case.optimizer == "sgd"]
     mine += [long_row("ddp", 1, 0, 0, world_size=8), long_row("topk", 1, 0, 0.3, density=0.01, world_size=8)]
-    assert step_laws(mine)["topk@0.01"].runs == 2, "a law is of the number of ranks of most dense runs"
+    assert step_laws(mine)["topk@0.01"].runs == 2, "a law is of the number of ranks of most runs"
 
 
 def test_an_interval_covers_runs_that_differ_and_few_runs_have_none() -> None:

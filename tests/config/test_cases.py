@@ -166,9 +166,14 @@ def with_files(folder, monkeypatch):
     monkeypatch.setenv("SSFX_DATA", str(folder))
 
 
-_LSTM = "engine=virtual workload=lstm_wikitext2_small optimizer=sgd lr=1 clip_norm=1 repeats=1 world_size=64"
-OF_64_RANKS = (f"{_LSTM} scheme=ddp", f"{_LSTM} scheme=per_tensor compressor=topk density=0.01")
-"""More than real ranks of a small machine, so that they stand in no grid."""
+_LSTM = "engine=virtual workload=lstm_wikitext2_small repeats=1"
+_METHODS = ("scheme=ddp", "scheme=per_tensor compressor=topk density=0.01")
+BESIDE_THE_GRID = [
+    f"{_LSTM} {words} {method}"
+    for words in ("optimizer=sgd lr=1 clip_norm=1 world_size=64", "world_size=16 seed=1")
+    for method in _METHODS
+]
+"""More ranks than real ones of a small machine, and a second seed alone."""
 
 
 def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):
@@ -176,7 +181,7 @@ def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):
     with_files(tmp_path, monkeypatch)
     made = {
         case.run_id: case
-        for words in ("engine=torchrun", "engine=virtual", *OF_64_RANKS)
+        for words in ("engine=torchrun", "engine=virtual", *BESIDE_THE_GRID)
         for case in job(f"experiment=long_quality {words}").cases
     }
     rows = read_rows(reference_dir() / "long_quality_local.jsonl")

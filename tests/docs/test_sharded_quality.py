@@ -20,6 +20,7 @@ def test_each_seed_is_beside_the_dense_run_of_the_same_seed():
     rows = [
         run("long_quality", "ddp", 0, exp(4), 400.0),
         run("long_quality", "ddp", 1, exp(5), 400.0),
+        run("long_quality", "ddp", 0, exp(3), 900.0, world_size=64),  # not on as many ranks
         run("sharded_quality", "fused_all", 1, exp(5.05), 100.0, **eight),
         run("sharded_quality", "fused_all", 0, exp(3.98), 100.0, **eight),
         run("sharded_quality", "fused_all", 2, exp(3.98), 100.0, **eight),  # no dense run of this seed

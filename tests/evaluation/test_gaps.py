@@ -81,6 +81,14 @@ def test_runs_by_another_optimizer_are_no_evidence_of_a_paper() -> None:
     assert {row.case.optimizer for own in found.methods.values() for row in own} == {"sgd"}
 
 
+def test_long_runs_on_an_unusual_number_of_ranks_are_no_evidence_of_a_paper_but_across_ranks() -> None:
+    rows = [*seeds("ddp", 0.5), *seeds("topk", 0.4), *seeds("ddp", 0.6, world_size=16)]
+    (one,) = tasks(rows, lambda row: row.case.scheme)
+    assert [row.case.world_size for row in one.methods["ddp"]] == [4, 4]
+    (across,) = tasks(rows, lambda row: row.case.scheme, across_ranks=True)
+    assert len(across.methods["ddp"]) == 4
+
+
 def test_perplexity_is_better_where_it_is_lower() -> None:
     model = "lstm_wikitext2_small"
     rows = [*others(model, 75.0), *seeds("ddp", 75.0, model=model), *seeds("oktopk", 90.0, model=model)]

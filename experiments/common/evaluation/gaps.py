@@ -124,10 +124,16 @@ def tasks(
 
     Those of most steps come first, of one network those of most methods. Rows of other networks, data, lengths, batches
     or learning rates are another task, and so are those of other numbers of ranks but `across_ranks`; who ran them is
-    the same. Rows of an optimizer that is not the network's customary one are left out.
+    the same. Rows of an optimizer that is not the network's customary one are left out, and long runs on other
+    numbers of ranks than most of their network, which the law of steps is about, but `across_ranks`.
     """
     chosen = score or log_quality
     found: dict[tuple[object, ...], list[Row]] = {}
+    rows = list(rows)
+    if not across_ranks:
+        long = [row for row in rows if row.case.experiment == step_law.EXPERIMENT]
+        others = [row for row in rows if row.case.experiment != step_law.EXPERIMENT]
+        rows = [*others, *step_law.at_usual_ranks(long)]
     for row in sorted(once(rows), key=lambda row: (-row.case.steps, row.case.model, row.case.seed, row.run_id)):
         case = row.case
         if step_law.task_of(row) != case.model:  # papers train each network by its customary optimizer

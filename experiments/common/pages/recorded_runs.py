@@ -11,7 +11,7 @@ from experiments.common.validation.one_gpu import SHEET, launched_of, nominal_s
 from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import EXPERIMENT, is_dense
+from ssfx.lab.calibration.step_law import EXPERIMENT, at_dense_rate, dense_runs, is_dense, place
 from ssfx.lab.results.manifest import describe
 from ssfx.perf_model.measured_gpus import MeasuredStep, measured_gpu
 
@@ -95,13 +95,11 @@ HEADER = ("task", "sums", "weights", "seeds", "at the end", "dense", "gap by see
 def sharded_quality_block(rows: Sequence[Row]) -> str:
     """Return a line for each task and method: its quality, that of dense training from the same seeds, and bytes."""
     sharded = [row for row in rows if row.case.experiment == SHARDED and not is_dense(row)]
-    dense = {
-        (row.case.model, row.case.seed): row for row in rows if row.case.experiment == EXPERIMENT and is_dense(row)
-    }
+    dense = dense_runs(at_dense_rate(row for row in rows if row.case.experiment == EXPERIMENT))
     groups: dict[tuple[str, str, str], list[tuple[Row, Row]]] = {}
     for row in sharded:
         case = row.case
-        if (whole := dense.get((case.model, case.seed))) is not None:
+        if (whole := dense.get(place(row))) is not None:
             key = (case.model, case.compressor or "", case.weights or "torch's own")
             groups.setdefault(key, []).append((row, whole))
     if not groups:

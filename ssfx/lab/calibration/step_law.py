@@ -186,20 +186,21 @@ def dense_runs(rows: Iterable[Row]) -> dict[Place, Row]:
 
 def at_dense_rate(rows: Iterable[Row]) -> list[Row]:
     """Return the rows but those that learn at another rate than most dense runs of their task: these were tuned."""
-    return _like_most_dense(rows, lambda row: row.case.lr)
+    return _like_most(rows, lambda row: row.case.lr, is_dense)
 
 
 def at_usual_ranks(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows but those on another number of ranks than most dense runs of their task."""
-    return _like_most_dense(rows, lambda row: row.case.world_size)
+    """Return the rows but those on another number of ranks than most runs of their task."""
+    return _like_most(rows, lambda row: row.case.world_size)
 
 
-def _like_most_dense(rows: Iterable[Row], of: Callable[[Row], float | None]) -> list[Row]:
+def _like_most(
+    rows: Iterable[Row], of: Callable[[Row], float | None], counts: Callable[[Row], bool] | None = None
+) -> list[Row]:
     rows = list(rows)
     found: dict[str, Counter[float | None]] = {}
-    for row in rows:
-        if is_dense(row):
-            found.setdefault(task_of(row), Counter())[of(row)] += 1
+    for row in filter(counts, rows):
+        found.setdefault(task_of(row), Counter())[of(row)] += 1
     usual = {task: counted.most_common(1)[0][0] for task, counted in found.items()}
     return [row for row in rows if of(row) == usual.get(task_of(row), of(row))]
 
