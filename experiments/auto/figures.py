@@ -28,6 +28,7 @@ from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Plan
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.auto_steps import MOST_UNREACHED
 from ssfx.simulator.pricing.timeline import evaluate
 
 # ---- What scheme=auto sends and how, over the bandwidth between nodes, and what that gains; worked out on its plans --
@@ -152,7 +153,7 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     laws = _laws(long)
     if not laws:
         return None
-    tasks = sorted({task for law in laws.values() for task in law.tasks})
+    tasks = sorted({task for _, task in laws})
     table: list[dict[str, Any]] = []
     columns = min(3, len(tasks))
     lines = -(-len(tasks) // columns)
@@ -172,7 +173,7 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
                 shown = [(at, steps) for at, steps, there in points if there is reached]
                 at, steps = [x for x, _ in shown], [y for _, y in shown]
                 axis.scatter(at, steps, s=4, marker=mark, color=colour, linewidths=0.6)
-            if law := laws.get(name):
+            if (law := laws.get((name, task))) and law.unreached <= MOST_UNREACHED:
                 ends = [1.0, float(longest)]
                 fitted = [law.delay_steps + (1 + law.factor) * end for end in ends]
                 (keys[words],) = axis.plot(ends, fitted, color=colour, linewidth=1.4)
@@ -190,9 +191,20 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     return canvas, table
 
 
-def _laws(rows: list[Row]) -> dict[str, StepLaw]:
-    """Return the law of each method that is shown."""
-    return step_laws(rows, lambda row: name if (name := method(row)) in SHOWN else "")
+def _laws(rows: list[Row]) -> dict[tuple[str, str], StepLaw]:
+    """Return the law of each method that is shown and task."""
+    found = step_laws(rows, lambda row: f"{name} on {task_of(row)}" if (name := method(row)) in SHOWN else "")
+    return {(label.partition(" on ")[0], law.tasks[0]): law for label, law in found.items()}
+
+
+def _step_finding(rows: list[Row]) -> str:
+    """Return for each method the range over tasks of the factor of its extra steps."""
+    known = {at: law.factor for at, law in _laws(rows).items() if law.unreached <= MOST_UNREACHED}
+    each = {name: [factor for (one, _), factor in known.items() if one == name] for name in SHOWN}
+    return "; ".join(
+        f"{SHOWN[name][0]} {min(factors):+.0%} to {max(factors):+.0%} steps by task" for name, factors in each.items()
+        if factors
+    ) or "no method was run beside dense training"  # fmt: skip
 
 
 def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, bool]]:
@@ -210,12 +222,10 @@ def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, b
 STEP_LAW = Figure(
     "auto.step_law", "steps to a quality, by the steps that dense training takes to it", _step_law, about=(),
     needs={"experiment": EXPERIMENT, "evaluate": True},
-    said=lambda rows: "; ".join(
-        f"{SHOWN[name][0]} {law.delay_steps:+.0f} steps {law.factor:+.1%}" for name, law in _laws(rows).items()
-    ) or "no method was run beside dense training",
+    said=_step_finding,
     notes=(
         "No paper's figure. A dot is a level of quality that dense training reached for the first time, and a run of "
         "the method with the same seed that reached it; crosses were never reached, and stand at the end of the run. "
-        "Lines are the fit over all tasks: a delay and a factor.",
+        "Lines are the fit of a task, a delay and a factor, where half of the levels were reached.",
     ),
 )  # fmt: skip
