@@ -118,13 +118,8 @@ def circles() -> set[frozenset[str]]:
 
 
 def needed(path: Path) -> Iterator[str]:
-    """Yield the modules that a file imports anywhere but for types, and what it imports from as one of its own."""
-    tree = tree_of(path)
-    types = {inner for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-             for inner in ast.walk(node)}  # fmt: skip
-    for node in ast.walk(tree):
-        if node in types:
-            continue
+    """Yield the modules that a file imports anywhere, for types too, and what it imports from as one of its own."""
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -162,17 +157,13 @@ def level(module: str) -> tuple[int, int]:
     return RANK.get(mine) or (list(PARTS).index(part), 99)
 
 
-UPWARD = {"ssfx.runtime.sync": {"ssfx", "ssfx.Advice"}}
-"""Modules that still import from above, and what."""
-
-
 def test_imports_point_one_way() -> None:
     above = {}
     for path in modules():
         name = dotted(path)
         used = {module for module, _ in imports(path) if module.partition(".")[0] in ("ssfx", "experiments")}
         above[name] = {module for module in used if level(module) > level(name)}
-    assert {name: found for name, found in above.items() if found} == UPWARD
+    assert {name: found for name, found in above.items() if found} == {}
 
 
 def test_torch_is_imported_where_it_is_used() -> None:

@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
@@ -35,10 +35,6 @@ from ssfx.runtime.checks import agree, check_agreed, difference, optimizer_facts
 from ssfx.runtime.exchange import Exchange
 from ssfx.runtime.message import ExchangeQueue
 from ssfx.runtime.offload import HostWorker
-
-if TYPE_CHECKING:
-    from ssfx.runtime.sync import Sync
-
 
 _REFUSED = "refused"
 _LOAD_ADVICE = "load on every rank what that rank saved after the same step"
@@ -219,7 +215,7 @@ class Uneven(Joinable):
 
 
 class _Joined(JoinHook):
-    def __init__(self, sync: Sync) -> None:
+    def __init__(self, sync: Any) -> None:
         self._sync = sync
 
     def main_hook(self) -> None:

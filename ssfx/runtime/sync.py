@@ -18,7 +18,7 @@ from ssfx.runtime.store import STATE_FORMAT, identity, plan_of_state
 from ssfx.simulator.pricing.degenerate import asked_and_sent
 
 if TYPE_CHECKING:
-    from ssfx import Advice
+    from ssfx.advice import Advice
 
 
 class Sync(Exchanging):

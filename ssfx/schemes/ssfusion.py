@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Literal
 
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
@@ -16,14 +16,14 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.base import Planner, SparseOptions, scheme
+from ssfx.schemes.base import Planner, scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
-from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
 from ssfx.schemes.search.guarded import Priced, least, noted
 from ssfx.schemes.search.shared import shared
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs, Known
+from ssfx.schemes.search.ssfusion_options import SsfusionOptions
 from ssfx.schemes.search.ssfusion_prices import Buffer, flow_of
 from ssfx.simulator.pricing.flow import Backward
 from ssfx.simulator.pricing.timeline import evaluate
@@ -33,59 +33,6 @@ COUNTS = (1, 2, 4, 8, 16)
 REFINED, SMALL = 3, 60
 """How many of the best plans are tried with the host and with dense buffers; more of models below so many tensors."""
 KEEPS: tuple[Literal["rule", "budget", "none"], ...] = ("rule", "budget", "none")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SsfusionOptions(SparseOptions):
-    """Options of all four variants; those marked [code] reproduce the authors' public code.
-
-    offload, interleave: the two extensions; together they name the variant. buffers: "cupcake" searches the best
-    contiguous grouping, "equal_count" [code] cuts L // `groups` tensors each (null: 20). rule: "paper" leaves tensors
-    dense by Eq. 2, "code" [code] by the size that suits each buffer; "guarded" takes, of the plans that Eq. 2 gives for
-    other buffers, with and without each extension, and of PyTorch DDP's dense one, the one with the least price. guard:
-    how many elements may stay dense (volume, strict, none). first_buffer: "budget" lets the first buffer leave out as
-    much as the guard allows, "skip" nothing. rho_min: lowest density after compensation; compensate false [code] keeps
-    the density.
-    late_dense_index true [code] sends gathered dense tensors with their indices. separate "if_better" keeps an
-    all-reduce only where the predicted step does not get longer. dense_escape makes a buffer dense where that is
-    predicted to be faster. profile_iters: dense iterations before the plan, the first of which is not counted.
-    """
-
-    offload: bool = False
-    interleave: bool = False
-    buffers: Literal["cupcake", "equal_count"] = "cupcake"
-    groups: Annotated[int | None, 1] = None
-    rule: Literal["guarded", "paper", "code"] = "guarded"
-    guard: Literal["volume", "strict", "none"] = "volume"
-    first_buffer: Literal["budget", "skip"] = "budget"
-    rho_min: Annotated[float, "(0, 1]"] = 0.001
-    compensate: bool = True
-    late_dense_index: bool = False
-    separate: Literal["local", "if_better"] = "local"
-    dense_escape: bool = False
-    profile_iters: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.profile_iters < 2:
-            raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
-        self.refuse_idle(
-            (self.buffers != "equal_count", "groups", "buffers=equal_count"),
-            (self.rule == "code", "guard", "rule=paper"),
-            (self.rule == "code", "first_buffer", "rule=paper"),
-            (not self.compensate and self.guard != "strict", "rho_min", "compensate=true"),
-            (not self.interleave, "separate", "interleave=true"),
-        )
-
-    def online(self) -> OnlinePlanning:
-        """Return the dense steps before the plan."""
-        return replace(super().online(), observed_steps=self.profile_iters)
-
-    @property
-    def variant(self) -> str:
-        """Name of the scheme that these options describe."""
-        letters = ("o" if self.offload else "") + ("i" if self.interleave else "")
-        return f"ssfusion_{letters or 'naive'}"
 
 
 def _variant(name: str, summary: str, defaults: SsfusionOptions) -> Callable[[Planner], Planner]:

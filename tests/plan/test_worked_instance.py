@@ -16,8 +16,8 @@ from ssfx.schemes import schemes
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.exact_groups import joint_groups
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
+from ssfx.schemes.search.ssfusion_options import SsfusionOptions
 from ssfx.schemes.search.ssfusion_prices import Buffer
-from ssfx.schemes.ssfusion import SsfusionOptions
 from ssfx.simulator.pricing.message_sizes import lane_bytes, plan_bytes
 from ssfx.simulator.pricing.timeline import evaluate
 

@@ -16,7 +16,7 @@ from ssfx.planning.plan import Bucket, Lane, Placement, Plan, Segment, TensorSpe
 from ssfx.planning.profile import Profile
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
-from ssfx.schemes.ssfusion import SsfusionOptions
+from ssfx.schemes.search.ssfusion_options import SsfusionOptions
 from ssfx.simulator import Simulated, simulate
 
 # ---- small examples: real plans of a few tensors, and one simulated step on an invented cluster ---------------------

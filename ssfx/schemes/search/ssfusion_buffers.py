@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
@@ -15,6 +15,7 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.contiguous_groups import addressable
 from ssfx.schemes.search.exact_groups import joint_groups
+from ssfx.schemes.search.ssfusion_options import SsfusionOptions
 from ssfx.schemes.search.ssfusion_prices import Buffer, BufferPrices, flow_of
 from ssfx.schemes.search.ssfusion_selection import (
     best_split,
@@ -27,9 +28,6 @@ from ssfx.schemes.search.ssfusion_selection import (
 )
 from ssfx.simulator.pricing.flow import Backward
 from ssfx.simulator.pricing.message_sizes import payload_bytes_many
-
-if TYPE_CHECKING:
-    from ssfx.schemes.ssfusion import SsfusionOptions
 
 EQUAL_COUNT_GROUPS = 20
 ROUNDING = 1e-13
