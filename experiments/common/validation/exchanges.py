@@ -37,7 +37,7 @@ HARDWARE = {
     "abci_a100": _said("InfiniBand", "nvlink", "ib_rdma_200", 4),
     "sophia": _said("InfiniBand", "nvlink", "ib_rdma_200", 8),
     "azure_ndv4": _said("InfiniBand", "nvlink", "ib_rdma_200", 8),
-    "polaris": _said("other RDMA", "nvlink", "ib_rdma_200", 2),
+    "polaris": _said("Slingshot", "nvlink", "slingshot_200", 2),
     "aws_p5": _said("other RDMA", "nvlink", "ib_rdma_400", 8),
     "gcp_a3_mega": _said("other RDMA", "nvlink", "ib_rdma_200", 8),
     "polaris_tcp": _said("TCP", "nvlink", "eth_100_tcp", 2),
