@@ -58,9 +58,7 @@ def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
         _of_method(collective, one, network, train_steps) for collective, one in _segments(plan) if one.compressor
     }
     worst = max(records, key=lambda known: inf if known.worst is None else known.worst, default=DENSE_STEPS)
-    if worst.share is None:
-        return worst
-    return replace(worst, share=max(0.0, worst.share), runs=min((known.runs for known in records), default=0))
+    return replace(worst.no_gain, runs=min((known.runs for known in records), default=0))
 
 
 def _of_method(collective: str, one: Segment, network: Network, train_steps: int) -> Needed:
@@ -83,7 +81,7 @@ def steps_of_scheme(plan: Plan, density: float | None, network: Network, train_s
     ]  # fmt: skip
     ratio = sum(spec.nbytes for spec in plan.tensors) / plan_bytes(plan)
     own = worst_of(tasks, replace(network, ranks=plan.world_size), ratio, train_steps, plan.scheme)
-    return steps_of(plan, network, train_steps) if own.unknown else own
+    return steps_of(plan, network, train_steps) if own.unknown else own.no_gain
 
 
 def recorded_spec(compressor: str, network: Network, train_steps: int = TRAIN_STEPS) -> str:

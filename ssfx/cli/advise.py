@@ -148,7 +148,7 @@ def _by_law(setting: Setting, as_json: bool) -> None:
         say(f"not ranked, because their quality here is unknown or worse: {', '.join(unknown)}", "  ", "")
     for caution in cautions(setting.profile, setting.cluster):
         say(f"beware: {caution}", "  ", "", fg="yellow")
-    say("steps were recorded on small networks, and may be others on yours", "  ", "")
+    say("steps were recorded on small networks in at most 2,000 steps, and may be others on yours", "  ", "")
 
 
 def _plain_training(one: TrainingTime) -> dict[str, Any]:

@@ -14,7 +14,8 @@ FAMILIES = ("pcie", "nvlink")
 
 _WORDS = {
     "ib infiniband": "^ib_", "edr": "^ib_.*_100", "hdr": "^ib_.*_200", "ndr": "^ib_.*_400", "roce rocev": "^roce_",
-    "efa": "^efa_", "slingshot ss": "^slingshot_", "eth ethernet gbe ge g gb gbit gbps": "^(eth|roce)_", "rdma": "^(ib_rdma|roce|efa|slingshot)_",
+    "efa": "^efa_", "slingshot ss": "^slingshot_", "eth ethernet gbe ge g gb gbit gbps": "^(eth|roce)_",
+    "rdma": "^(ib_rdma|roce|efa|slingshot)_",
     "tcp socket sockets": "_tcp", "ipoib": "^ib_tcp", "nvlink nvl nvswitch sxm": "^nvlink", "pcie pci gen": "^pcie",
     "xgmi infinity fabric": "^infinity", "acs": "_acs_", "host": "_host",
 }  # fmt: skip

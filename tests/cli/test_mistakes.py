@@ -159,7 +159,8 @@ def test_a_component_that_leaves_something_open_is_refused_and_says_what():
     {
         "100gbe_roce": "roce_100", "rocev2_200": "roce_200", "hdr": "ib_rdma_200", "infiniband_100": "ib_rdma_100",
         "10g": "eth_10_tcp", "25gbe_tcp": "eth_25_tcp", "nvswitch": "nvlink", "nvlink3.0": "nvlink3",
-        "ipoib": "ib_tcp_200", "roce_acs": "roce_acs_200", "xgmi": "infinity_fabric3", "slingshot": "slingshot_200", "pci": "pcie",
+        "ipoib": "ib_tcp_200", "roce_acs": "roce_acs_200", "xgmi": "infinity_fabric3", "pci": "pcie",
+        "slingshot": "slingshot_200",
     }.items(),
 )  # fmt: skip
 def test_words_for_networks_are_one_kind(said, meant):

@@ -8,6 +8,7 @@ from statistics import median
 
 from experiments.common.pages.markdown import none_yet, table
 from ssfx.advice.time_to_quality import TimeToQuality, time_to_quality, way
+from ssfx.compressors import build
 from ssfx.config.plans import plan_of, resolve_plan
 from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
@@ -34,13 +35,14 @@ def steps_block() -> str:
     rows = []
     for one in measured_steps():
         density = "" if one["density"] is None else f" at {one['density']:g}"
-        for task in one["tasks"].values():
+        for name, task in one["tasks"].items():
             found, long = needed(task), task["long"]
             runs, steps = (len(long["each"]), long["longest_steps"]) if long else (task["runs"], task["dense_steps"])
-            allowed = [name for name, limit in MORE_STEPS.items() if found.within(limit)]
+            sixteen_bits = build(one["compressor"]).lossless
+            allowed = [quality for quality, limit in MORE_STEPS.items() if sixteen_bits or found.within(limit)]
             rows.append((
                 f"{one['words']}{density}", in_words(task["family"], task["optimizer"]), f"{task['compression']:.3g}x",
-                f"{runs} of {steps:,.0f} dense steps, {task['ranks']} ranks",
+                f"{runs} of {steps:,.0f} dense steps, {task['ranks']} ranks, {name[name.index('rate') :]}",
                 "worse" if found.share is None else f"{found.share:+.1%}",
                 "" if found.worst is None else f"{found.worst:+.1%}", ", ".join(allowed) or "none",
             ))  # fmt: skip

@@ -15,6 +15,7 @@ from ssfx.lab.calibration.step_law import (
     RankGrowth,
     StepLaw,
     at_dense_rate,
+    best_so_far,
     dense_runs,
     extra_steps,
     is_dense,
@@ -23,6 +24,7 @@ from ssfx.lab.calibration.step_law import (
     method,
     place,
     rank_growth,
+    setting_of,
     step_laws,
     task_of,
 )
@@ -42,11 +44,11 @@ def step_law_block(rows: Sequence[Row]) -> str:
     """Return which tasks were trained for how long, and the law of each method."""
     # A law holds for a family of networks and an optimizer together.
     kinds = {
-        task_of(row): f"{family_of(model_work(row.case.model).tensors)} with {row.case.optimizer}"
+        setting_of(row): f"{family_of(model_work(row.case.model).tensors)} with {row.case.optimizer}"
         for row in rows
         if row.case.experiment == EXPERIMENT
     }
-    laws = step_laws(rows, lambda row: f"{kinds[task_of(row)]}{APART}{method(row)}{APART}{task_of(row)}")
+    laws = step_laws(rows, lambda row: f"{kinds[setting_of(row)]}{APART}{method(row)}{APART}{setting_of(row)}")
     if not laws:
         return none_yet(f"ssfx run experiment={EXPERIMENT}")
     tasks = sorted({f"{kinds[task]}: {task}" for law in laws.values() for task in law.tasks})
@@ -80,20 +82,22 @@ def _between(interval: Interval | None, form: str, scale: float) -> str:
     return f" ({scale * low:+{form}} to {scale * high:+{form}})"
 
 
-VARIED_HEADER = ("method", "task", "ranks", "rate", "quality", "dense, same ranks", "more steps", "never reached")
+VARIED_HEADER = ("method", "task", "ranks", "rate", "best quality", "of dense", "more steps", "never reached")
 
 
 def varied_block(rows: Sequence[Row]) -> str:
     """Return a line for each run of a method that a task was trained with on several numbers of ranks, or rates.
 
     First stands how extra steps of selections grow with ranks. Each line stands beside dense training of its seed on as
-    many ranks, at its usual rate; dense training at others, too.
+    many ranks, at its rate; dense training at another rate, beside that at the usual one.
     """
     long = long_rows(rows)
-    dense = dense_runs(at_dense_rate(long))
+    dense = dense_runs(long)
+    usual = {_of_seed(row): row for row in at_dense_rate(long) if is_dense(row)}
+    beside = {row.run_id: usual.get(_of_seed(row)) if is_dense(row) else dense.get(place(row)) for row in long}
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in long:
-        if row not in dense.values() and place(row) in dense:
+        if beside[row.run_id] not in (None, row):
             runs.setdefault((method(row), task_of(row)), []).append(row)
     settings = {at: {(row.case.world_size, row.case.lr) for row in own} for at, own in runs.items()}
     varied = {at: own for at, own in sorted(runs.items()) if is_dense(own[0]) or len(settings[at]) > 1}
@@ -102,7 +106,8 @@ def varied_block(rows: Sequence[Row]) -> str:
     lines = []
     for (name, task), own in varied.items():
         for row in sorted(own, key=lambda row: (row.case.world_size, row.case.lr or 0.0, row.case.seed)):
-            other = dense[place(row)]
+            other = beside[row.run_id]
+            assert other is not None
             found = extra_steps(other, row)
             delay, factor = law_of([found])
             missed = len(found.bounds) / (len(found.bounds) + len(found.pairs))
@@ -112,6 +117,10 @@ def varied_block(rows: Sequence[Row]) -> str:
                 name, task, str(row.case.world_size), f"{row.case.lr:g}", *qualities, told, f"{100 * missed:.0f} %"
             ))  # fmt: skip
     return f"{_growth(rank_growth(rows))}{table(VARIED_HEADER, lines)}"
+
+
+def _of_seed(row: Row) -> tuple[str, int, int]:
+    return task_of(row), row.case.world_size, row.case.seed
 
 
 def _growth(found: RankGrowth | None) -> str:
@@ -126,8 +135,9 @@ def _growth(found: RankGrowth | None) -> str:
 
 
 def _quality(row: Row) -> str:
-    value = float(row.metrics[str(row.case.target_metric)] or 0.0)
-    return f"{value:.1f}" if row.case.target_metric == "perplexity" else f"{100 * value:.1f} %"
+    metric = str(row.case.target_metric)
+    _, value = best_so_far(row, metric)[-1]
+    return f"{value:.1f}" if metric == "perplexity" else f"{100 * value:.1f} %"
 
 
 TIMES_HEADER = ("task", "scheme", "predicted s", "actual s", "range of the actual", "error")

@@ -20,13 +20,13 @@ from ssfx.core.spec import Spec
 from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     StepLaw,
-    at_dense_rate,
     at_usual_ranks,
     is_dense,
     method,
     rank_growth,
+    sent_dense,
+    setting_of,
     step_laws,
-    task_of,
     usual_memory,
 )
 from ssfx.lab.results.store import read_rows
@@ -71,17 +71,17 @@ BITS = {2: "two", 4: "four", 8: "eight"}
 def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     """Return the content of the file: what recorded runs say of each method, task by task.
 
-    A task is a model and an optimizer: its family, its optimizer, and the compression of its network by the method,
-    within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over those of
-    dense runs of the same seeds, less 1, and the share of the worst run; None where a run did not reach its target.
+    A task is a model, an optimizer and a rate: its family, its optimizer, and the compression of its network by the
+    method, within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over
+    those of dense runs of the same seeds, less 1, and the share of the worst run; None where one missed its target.
     kept_back: the share of a gradient's norm that error feedback kept back; None where it was not measured. ranks: how
-    many trained. long: the law of long runs at the rate of dense training, on as many ranks as most; None without any.
+    many trained. long: the law of long runs over dense ones at this rate, on as many ranks as most; None without any.
     schemes: the same of schemes that send by more than one method, with long runs alone. rank_growth: how extra steps
     of selections grow with ranks.
     """
     rows = [row for row in rows if row.case.target_metric is not None and not row.case.scheme_options]
     growth = rank_growth(rows)
-    long = at_usual_ranks(at_dense_rate(row for row in rows if row.case.experiment == EXPERIMENT))
+    long = at_usual_ranks(row for row in rows if row.case.experiment == EXPERIMENT and not sent_dense(row))
     short = [row for row in rows if row.case.experiment != EXPERIMENT]
     rows = [*short, *long]
     dense = {(row.case.model, row.case.seed): _steps(row) for row in short if is_dense(row)}
@@ -119,12 +119,12 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def _task_name(method: str, row: Row) -> str:
-    return f"{method} {task_of(row)}"
+    return f"{method} {setting_of(row)}"
 
 
 def _by_task(runs: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """Return the runs of each task, by its name."""
-    return [(name, [row for row in runs if task_of(row) == name]) for name in sorted(set(map(task_of, runs)))]
+    return [(name, [row for row in runs if setting_of(row) == name]) for name in sorted(set(map(setting_of, runs)))]
 
 
 def _ranks(runs: Sequence[Row]) -> int:

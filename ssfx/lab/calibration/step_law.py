@@ -148,7 +148,7 @@ def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) ->
 
     `label` says which rows are of one method, "" for none; without it that is `method`.
     """
-    long = at_usual_ranks(at_dense_rate(long_rows(rows)))
+    long = at_usual_ranks(long_rows(rows))
     dense = dense_runs(long)
     runs: dict[str, list[Row]] = {}
     for row in long:
@@ -160,7 +160,10 @@ def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) ->
 
 
 def long_rows(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows that tell a delay from a factor: of the experiment, whole models, long enough, with a curve."""
+    """Return the rows that tell a delay from a factor: of the experiment, whole models, long enough, with a curve.
+
+    A run whose plan sent everything dense, as a planner may choose to, tells nothing of its compressor.
+    """
     return [
         row
         for row in once(rows)
@@ -168,7 +171,14 @@ def long_rows(rows: Iterable[Row]) -> list[Row]:
         and row.case.sharding == "none"
         and row.case.steps >= FEWEST_STEPS
         and row.curve
+        and not sent_dense(row)
     ]
+
+
+def sent_dense(row: Row) -> bool:
+    """Return whether a run with a compressor compressed nothing."""
+    compression = sent_compression([row]) if row.case.compressor is not None else None
+    return compression is not None and compression < 1.01
 
 
 def once(rows: Iterable[Row]) -> list[Row]:
@@ -185,24 +195,25 @@ def dense_runs(rows: Iterable[Row]) -> dict[Place, Row]:
 
 
 def at_dense_rate(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows but those that learn at another rate than most dense runs of their task: these were tuned."""
-    return _like_most(rows, lambda row: row.case.lr, is_dense)
+    """Return the rows but those that train at another rate than most dense runs of their task, or clip otherwise."""
+    return _like_most(rows, task_of, setting_of, is_dense)
 
 
 def at_usual_ranks(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows but those on another number of ranks than most runs of their task."""
-    return _like_most(rows, lambda row: row.case.world_size)
+    """Return the rows but those on another number of ranks than most runs of their setting."""
+    return _like_most(rows, setting_of, lambda row: row.case.world_size)
 
 
 def _like_most(
-    rows: Iterable[Row], of: Callable[[Row], float | None], counts: Callable[[Row], bool] | None = None
-) -> list[Row]:
+    rows: Iterable[Row], group: Callable[[Row], str], of: Callable[[Row], object],
+    counts: Callable[[Row], bool] | None = None,
+) -> list[Row]:  # fmt: skip
     rows = list(rows)
-    found: dict[str, Counter[float | None]] = {}
+    found: dict[str, Counter[object]] = {}
     for row in filter(counts, rows):
-        found.setdefault(task_of(row), Counter())[of(row)] += 1
-    usual = {task: counted.most_common(1)[0][0] for task, counted in found.items()}
-    return [row for row in rows if of(row) == usual.get(task_of(row), of(row))]
+        found.setdefault(group(row), Counter())[of(row)] += 1
+    usual = {name: counted.most_common(1)[0][0] for name, counted in found.items()}
+    return [row for row in rows if of(row) == usual.get(group(row), of(row))]
 
 
 def is_dense(row: Row) -> bool:
@@ -281,7 +292,7 @@ def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw
     delay, factor = law_of(clusters)
     missed = sum(len(run.bounds) for run in measured)
     levels = missed + sum(len(run.pairs) for run in measured)
-    seeds = Counter(map(task_of, rows))
+    seeds = Counter(map(setting_of, rows))
     law = StepLaw(
         label, tuple(sorted(seeds)), len(rows), delay, factor, missed / levels, max(row.case.steps for row in rows),
         tuple(law_of([run]) for run in clusters), min(seeds.values()),
@@ -319,7 +330,7 @@ def rank_growth(rows: Iterable[Row]) -> RankGrowth | None:
 
     One exponent by least squares of log(extra steps) on log(ranks), with a level of its own for each method and task.
     """
-    long = at_dense_rate(long_rows(rows))
+    long = long_rows(rows)
     dense = dense_runs(long)
     groups: dict[tuple[str, str], list[Pair]] = {}
     for row in long:
@@ -330,7 +341,7 @@ def rank_growth(rows: Iterable[Row]) -> RankGrowth | None:
             delay, factor = law_of([found])
             if (share := delay / row.case.steps + factor) > SHOWN_EXTRA:
                 at = log(row.case.world_size), log(share)
-                groups.setdefault((task_of(row), method(row)), []).append(at)
+                groups.setdefault((setting_of(row), method(row)), []).append(at)
     groups = {at: points for at, points in groups.items() if len({ranks for ranks, _ in points}) > 1}
     if not groups:
         return None
@@ -362,8 +373,14 @@ def _middle(values: Sequence[float]) -> Interval:
 
 
 def place(row: Row) -> Place:
-    """Return what a run shares with the dense one that it is compared with: task, ranks and seed."""
-    return task_of(row), row.case.world_size, row.case.seed
+    """Return what a run shares with the dense one that it is compared with: setting, ranks and seed."""
+    return setting_of(row), row.case.world_size, row.case.seed
+
+
+def setting_of(row: Row) -> str:
+    """Return the task of a run, the rate at which it learns, and whether gradients were clipped."""
+    clipped = ", clipped" if row.case.clip_norm else ""
+    return f"{task_of(row)}, rate {row.case.lr:g}{clipped}"
 
 
 def task_of(row: Row) -> str:

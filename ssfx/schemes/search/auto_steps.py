@@ -4,6 +4,8 @@ A record holds for networks of its family, trained by its optimizer, at its comp
 of that nobody knows. Extra steps of selections grow with a power of the ranks that was recorded, too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -54,7 +56,15 @@ class Needed:
         """Return the share and its source in words."""
         if self.share is None:
             return self.source
-        return f"{self.share:+.0%} steps (worst run {self.worst:+.0%}), {self.source}"
+        worst = f" (worst run {self.worst:+.0%})" if self.runs else ""
+        return f"{self.share:+.0%} steps{worst}, {self.source}"
+
+    @property
+    def no_gain(self) -> Needed:
+        """The same, where fewer steps than dense training are noise and count as none."""
+        if self.share is None or self.worst is None:
+            return self
+        return replace(self, share=max(0.0, self.share), worst=max(0.0, self.worst))
 
 
 @cache
@@ -124,9 +134,10 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, ranks: int |
         return found
     growth, more = rank_growth(), log(ranks / task["ranks"])
     times, most = (exp(more * growth[power]) for power in ("exponent", "high" if more > 0 else "low"))
+    beyond = ", extrapolated" if not growth["ranks"][0] <= ranks <= growth["ranks"][1] else ""
     return replace(
         found, share=_scaled(found.share, times), worst=_scaled(found.worst, most),
-        source=f"{found.source}, {times:.2g}x the extra steps on {ranks}",
+        source=f"{found.source}, {times:.2g}x the extra steps on {ranks}{beyond}",
     )  # fmt: skip
 
 

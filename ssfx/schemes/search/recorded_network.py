@@ -13,6 +13,7 @@ from ssfx.planning.profile import Profile
 FAMILIES = ("conv", "lstm", "transformer")
 _ATTENTION = ("attn", "attention", "qkv", "q_proj", "in_proj_weight")
 _RECURRENT = "weight_hh"
+_EXPERTS = "expert"
 _KERNEL_DIMS = 4
 """Dimensions of the weights of a convolution over images. Experts of a transformer are stacked in three."""
 
@@ -20,8 +21,9 @@ _KERNEL_DIMS = 4
 def family_of(tensors: Sequence[TensorSpec]) -> str:
     """Return which of FAMILIES the tensors are of, "" where they are of none or of several.
 
-    Names of attention make a transformer, unless convolutions have most elements; torch's LSTM has weight_hh of
-    (4 h, h); other networks with kernels over images are convolutional. An LSTM with attention is of no family.
+    Names of attention make a transformer. None was recorded with experts, or with kernels over images or sound (as
+    vision and diffusion transformers have for patches): these are of no family. torch's LSTM has weight_hh of (4 h, h);
+    other networks with kernels over images are convolutional. An LSTM with attention is of no family.
     """
     attends = any(word in spec.name.lower() for spec in tensors for word in _ATTENTION)
     recurrent = [spec.shape for spec in tensors if _RECURRENT in spec.name]
@@ -30,7 +32,9 @@ def family_of(tensors: Sequence[TensorSpec]) -> str:
         gated = all(len(shape) == 2 and shape[0] == 4 * shape[1] for shape in recurrent)
         return "lstm" if gated and not attends and not kernels else ""
     if attends:
-        return "transformer" if 2 * kernels < sum(spec.numel for spec in tensors) else ""
+        experts = any(_EXPERTS in spec.name.lower() for spec in tensors)
+        stacked = any(sum(size > 1 for size in spec.shape) > 2 for spec in tensors)
+        return "" if experts or stacked else "transformer"
     return "conv" if kernels else ""
 
 
