@@ -107,6 +107,8 @@ def _how_sure(entry: Entry) -> str:
 
 def _quality(best: Entry) -> str:
     found = best.needed
+    if not found.runs:
+        return f"what {best.scheme} sends counts as dense: {found.source}"
     return (
         f"what {best.scheme} sends needs {found.share or 0.0:.0%} more steps than a dense training of "
         f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, small networks all"

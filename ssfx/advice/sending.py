@@ -27,7 +27,7 @@ LIMIT = MORE_STEPS["normal"]
 
 DENSE_STEPS = Needed(0.0, "every element in 32 bits", 0.0)
 """Of a plan that compresses nothing."""
-ROUNDED_STEPS = Needed(0.0, "16 bits count as dense where no run says otherwise", 0.0)
+ROUNDED_STEPS = Needed(0.0, "in 16 bits, of which no run is recorded here", 0.0)
 """Of 16 bits where no record holds."""
 
 

@@ -20,7 +20,16 @@ from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts, refuse_inside_ddp
+from ssfx.runtime.checks import (
+    Optimizers,
+    attach_facts,
+    check_agreed,
+    compared_after,
+    model_facts,
+    optimizer_facts,
+    refuse_inside_ddp,
+    weights_apart,
+)
 from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, hook, nested
@@ -71,6 +80,8 @@ class Exchanging(Uneven):
         self.step = 0
         self.skipped_steps = 0
         self.last: StepStats | None = None
+        self._parted = ""
+        """What made weights unequal between ranks, once that was found."""
         self.tracer = Tracer(trace, comm.rank)
         self.store = Store()
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -288,9 +299,25 @@ class Exchanging(Uneven):
             return
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1
+        self._look_for_parted_ranks()
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
+
+    def _look_for_parted_ranks(self) -> None:
+        """Now and then: a warning, once, where ranks began this step with unequal weights."""
+        if (
+            self._parted or not compared_after(self.step) or self.comm.serial or self._join_config.enable
+        ):  # of join, see its end
+            return
+        self._parted = weights_apart(self.comm, self._params.values(), lambda: {
+            **optimizer_facts(self.optimizers), "number of averages that were thrown away": str(self._commit.discarded),
+        })  # fmt: skip
+        if self._parted and self.comm.rank == 0:
+            _log.warning(
+                "weights are no longer equal on all ranks (compared before step %d): %s; nothing brings them together "
+                "again, so load one checkpoint on every rank, and let every rank step alike", self.step, self._parted,
+            )  # fmt: skip
 
     def _again(self) -> tuple[bool, bool]:
         """Agree with the other ranks and exchange once more; return whether it is finite, and whether none has any."""

@@ -7,6 +7,7 @@ from workloads.fakes import make_case
 from experiments.common.pages.step_law import step_law_block, varied_block
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import fitted, rank_growth, step_laws
+from ssfx.perf_model.operator_counts import model_work
 
 EVERY = range(40, 2001, 40)
 
@@ -35,15 +36,15 @@ def test_a_delay_and_a_factor_are_found_again_and_told_apart() -> None:
     assert late.more_steps(10_000) < slow.more_steps(10_000)  # the order turns over with the horizon
     assert slow.unreached == pytest.approx(1 - 1 / 1.3, abs=0.02)
     page = step_law_block(rows)
-    assert "Tasks: conv with sgd: resnet_tiny; 2,000 steps." in page
-    assert "powersgd | resnet_tiny | - | 3 | " in page
+    assert "Tasks: conv with sgd: resnet_tiny, rate 0.05; 2,000 steps." in page
+    assert "powersgd | resnet_tiny, rate 0.05 | - | 3 | " in page
 
 
 def test_a_method_that_reaches_less_than_half_of_the_levels_has_no_law_on_the_page() -> None:
     rows = [long_row("ddp", 0, 0, 0), long_row("topk", 0, 0, 0.9), long_row("powersgd", 0, 0, 1.2)]
     page = step_law_block(rows)
-    assert "| topk | resnet_tiny | - | 1 | +0 | +90.0 % |" in page
-    assert "| powersgd | resnet_tiny | - | 1 | - | - | - | - | - | 56 % |" in page
+    assert "| topk | resnet_tiny, rate 0.05 | - | 1 | +0 | +90.0 % |" in page
+    assert "| powersgd | resnet_tiny, rate 0.05 | - | 1 | - | - | - | - | - | 56 % |" in page
 
 
 def test_runs_of_virtual_ranks_count_and_those_of_both_count_once() -> None:
@@ -64,24 +65,33 @@ def test_runs_of_other_numbers_of_ranks_are_compared_with_dense_ones_of_theirs()
     assert step_laws([long_row("ddp", 0, 0, 0), long_row("topk", 0, 20, 0, world_size=8)]) == {}
 
 
-def test_the_law_takes_runs_at_the_rate_of_dense_training_and_the_page_shows_others_beside_them() -> None:
+def test_runs_of_each_rate_are_compared_with_dense_ones_at_it() -> None:
     dense = [long_row("ddp", 0, 0, 0, lr=0.1), long_row("ddp", 0, 0, 0, lr=0.1, world_size=8)]
     own = {"lr": 0.1, "density": 0.01}
     rows = [long_row("topk", 0, 0, 0.2, **own), long_row("topk", 0, 0, 0.4, world_size=8, **own)]
     tuned = [long_row("topk", 0, 0, 0.1, lr=0.2, density=0.01), long_row("ddp", 0, 0, -0.05, lr=0.2)]
     for row in (*dense, *rows, *tuned):
         row.metrics["perplexity"] = row.curve["perplexity"][-1]  # type: ignore[index]
-    assert step_laws([*tuned, *dense, *rows])["topk@0.01"].each == step_laws([*dense, *rows])["topk@0.01"].each
+    shares = sorted(factor for _, factor in step_laws([*tuned, *dense, *rows])["topk@0.01"].each)
+    assert shares == pytest.approx([1.1 / 0.95 - 1, 0.2], abs=0.01)
     growth, _, _, _, *lines = varied_block([*dense, *rows, *tuned]).splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines]
     assert [(ranks, rate, more) for _, _, ranks, rate, _, _, more, _ in cells] == [
-        ("1", "0.2", "-5 %"), ("1", "0.1", "+20 %"), ("1", "0.2", "+10 %"), ("8", "0.1", "+40 %"),
+        ("1", "0.2", "-5 %"), ("1", "0.1", "+20 %"), ("1", "0.2", "+16 %"), ("8", "0.1", "+40 %"),
     ]  # fmt: skip
     assert growth == (
         "Extra steps of selections grow with ranks to the power of 0.33 (0.33 to 0.33 for each method and task alone), "
         "by 2 runs of 1 task on 1 to 8 ranks."
     )
     assert "long_quality" in varied_block([*dense, rows[0]])  # a method with a single set-up has no line
+
+
+def test_a_run_that_sent_everything_dense_says_nothing_of_its_compressor() -> None:
+    dense, run = long_row("ddp", 0, 0, 0), long_row("ssfusion_oi", 0, 0, 0.0, compressor="dgc", density=0.01)
+    run.metrics["contributed_bytes"] = 1000.0  # type: ignore[index]
+    assert step_laws([dense, run])["ssfusion_oi/dgc@0.01"].runs == 1
+    run.metrics["contributed_bytes"] = float(sum(one.nbytes for one in model_work("resnet_tiny").tensors))  # type: ignore[index]
+    assert step_laws([dense, run]) == {}
 
 
 def test_extra_steps_of_selections_grow_with_a_power_of_the_ranks() -> None:

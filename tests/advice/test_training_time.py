@@ -49,7 +49,7 @@ def test_sixteen_bits_count_as_dense_where_nothing_is_recorded_and_ablations_are
     setting = resolve_setting([*WORDS, "optimizer=muon"])
     found = {one.entry.scheme: one.needed for one in training_times(advise(setting, ["ddp_fp16", "powersgd"]))}
     assert (found["ddp_fp16"].share, found["powersgd"].unknown) == (0.0, True)
-    assert "16 bits count as dense" in found["ddp_fp16"].source
+    assert "in 16 bits, of which no run is recorded" in found["ddp_fp16"].source
     setting = resolve_setting(["model=vgg_small_cifar10", "cluster=emulated_4x1gbit"])
     acpsgd = next(one for one in training_times(advise(setting, ["acpsgd"])) if one.entry.scheme == "acpsgd")
     assert acpsgd.needed.share == pytest.approx(0.507, abs=0.01)  # with it; without: never reached

@@ -272,3 +272,26 @@ def test_a_zero_abstains_or_is_positive(pool: Pool, scheme: str, table: str) -> 
         for line in one["lines"]:
             said(line, "signsgd", "rows of 0 ", ABSTAIN)
         assert one["sent"] < two["sent"] <= 2 * one["sent"]
+
+
+# ---- ranks that part ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"scheme": "ddp"}, SPARSE], ids=["ddp", "sparse"])
+@pytest.mark.parametrize(
+    ("done", "why"),
+    [
+        ("nothing", ""), ("rate", "learning rate of group 0 is"), ("change", "not every rank made"),
+        ("no step", "averages that were thrown away is 0 on rank 0 and 1 on rank 1"),
+    ],
+)  # fmt: skip
+def test_ranks_whose_weights_part_are_told_so_once_with_the_reason(
+    pool: Pool, options: dict[str, Any], done: str, why: str
+) -> None:
+    first, second = pool.run(work.parted, 2, options, done)
+    assert second == []  # rank 0 speaks for all
+    if not why:
+        assert first == []
+        return
+    (line,) = first
+    said(line, "no longer equal on all ranks (compared before step 10)", why)

@@ -173,3 +173,27 @@ def unused_rows(group: Any, rank: int, world: int, options: Options, table: str)
         "same": same_on_all_ranks(group, model),
         "sent": int(sync.stats()["sent_bytes"]),  # type: ignore[arg-type]
     }
+
+
+def parted(group: Any, rank: int, world: int, options: Options, done: str) -> list[str]:
+    """Train 11 steps, in the fifth of which rank 1 does something alone; return what ssfx said on this rank."""
+    model = build("mlp")
+    optimizer = sgd(model.parameters(), 0.9)
+    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    try:
+        with heard() as lines:
+            for step in range(11):
+                optimizer.zero_grad()
+                x = torch.randn(4, 20, generator=torch.Generator().manual_seed(10 * step + rank))
+                model(x).square().mean().backward()
+                alone = rank == 1 and step == 4
+                if alone and done == "rate":
+                    optimizer.param_groups[0]["lr"] /= 2
+                if not (alone and done == "no step"):
+                    optimizer.step()
+                if alone and done == "change":
+                    with torch.no_grad():
+                        next(iter(model.parameters())).mul_(1.5)
+        return [line for line in lines if "no longer equal" in line]
+    finally:
+        sync.detach()

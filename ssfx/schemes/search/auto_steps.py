@@ -137,7 +137,7 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, ranks: int |
     beyond = ", extrapolated" if not growth["ranks"][0] <= ranks <= growth["ranks"][1] else ""
     return replace(
         found, share=_scaled(found.share, times), worst=_scaled(found.worst, most),
-        source=f"{found.source}, {times:.2g}x the extra steps on {ranks}{beyond}",
+        source=f"{found.source}, {times:.2g}x the extra steps on {ranks}, the worst {most:.2g}x{beyond}",
     )  # fmt: skip
 
 
