@@ -121,6 +121,20 @@ def test_fig_12_holds_a_method_against_dense_training_of_its_seed(tmp_path: Path
     assert table["oktopk"]["over_baseline"] == ""
 
 
+def test_curves_are_of_the_seeds_that_all_methods_have() -> None:
+    rows = [
+        *of_seeds("ddp", DENSE_BY_SEED),
+        *of_seeds("hipress", {0: 67.4}, **DGC),
+        *of_seeds("oktopk", {0: 90}, **DGC),
+    ]
+    (task,) = tasks(rows, lambda row: row.case.scheme)
+    colours = dict.fromkeys(("ddp", "hipress", "oktopk", "omgs"), "black")
+    assert Panel("", task, colours, "ddp").common == [0]
+    (task,) = tasks([*rows, *of_seeds("omgs", {2: 80}, **DGC)], lambda row: row.case.scheme)
+    assert Panel("", task, colours, "ddp").common == [0, 1, 2]
+    assert Panel("", None, colours, "ddp").common == []
+
+
 def test_methods_of_one_run_are_said_to_be_one() -> None:
     losses = {"ddp": 2.0, "omgs": 3.0, "cupcake": 3.0, "fused_all": 3.1}
     finals = {"ddp": DENSE_BY_SEED, "omgs": {0: 87.5, 1: 90.0}, "cupcake": {0: 87.5}, "fused_all": {0: 87.5}}

@@ -164,7 +164,18 @@ class Panel:
     @property
     def rows(self) -> list[Row]:
         """The rows that are drawn."""
-        return [row for name in self.methods for row in (self.task.methods.get(name, ()) if self.task else ())]
+        return [row for name in self.methods for row in self.of(name)]
+
+    @property
+    def common(self) -> list[int]:
+        """The seeds that every method with rows has, as a lucky seed must be so for all; every seed without such."""
+        known = [name for name in self.methods if self.of(name)]
+        shared = self.task.shared(*known) if self.task and known else []
+        return shared or sorted({row.case.seed for row in self.rows})
+
+    def of(self, method: str) -> Sequence[Row]:
+        """Return the rows of a method."""
+        return self.task.methods.get(method, ()) if self.task else ()
 
     def sent(self, method: str) -> str:
         """Return what a method sent that sent far more than it was asked to, "dense" or "54 %"; else ""."""
@@ -226,14 +237,13 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
     """
     found = []
     for method in panel.methods:
-        rows = panel.task.methods.get(method, ()) if panel.task else ()
+        rows = panel.of(method)
         line: dict[str, Any] = {"panel": panel.title, "method": method, "model": rows[0].case.model if rows else NO_ROW}
         if rows:
             name = metric_of(rows[0])
             values = [float(row.metrics[name] or 0.0) for row in rows]
             relative, shared = panel.relative(method), panel.task.shared(method, panel.against) if panel.task else []
-            others = panel.task.methods.get(panel.against, ()) if panel.task else ()
-            base = [float(row.metrics[name] or 0.0) for row in others if row.case.seed in shared]
+            base = [float(row.metrics[name] or 0.0) for row in panel.of(panel.against) if row.case.seed in shared]
             line |= {
                 "metric": name, "median": median(values), "lowest": min(values), "highest": max(values),
                 "runs": len(rows), "steps": rows[0].case.steps,
@@ -251,12 +261,13 @@ def _origin(rows: Sequence[Row], panels: Sequence[Panel]) -> str:
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
         f"{where(rows)}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}.\n"
-        "Grey: gaps that the noise of seeds hides (95 %)."
+        "Curves are of the seeds that all methods of a panel have, where there are such. "
+        "Grey: gaps that noise hides (95 %) of as many seeds as the baseline has."
     )
 
 
 def _draw_curves(axis: Axes, panel: Panel, *, over_time: bool = False) -> None:
-    """Draw the median over seeds of every method's quality, in the metric that its rows have, by steps or by time."""
+    """Draw every method's quality, the median over the panel's `common` seeds, by steps or by time."""
     rows = panel.rows
     if not rows or (over_time and not panel.step_s):
         axis.set_axis_off()
@@ -264,11 +275,11 @@ def _draw_curves(axis: Axes, panel: Panel, *, over_time: bool = False) -> None:
             said = "\n".join([f"{NO_ROW} of this network", *wrap(panel.absent, 100, break_long_words=False)])
             axis.text(0.02, 0.5, said, transform=axis.transAxes, **ABSENT).set_in_layout(False)
         return
-    name = metric_of(rows[0])
+    name, common = metric_of(rows[0]), panel.common
     longest_s = max(panel.step_s.values(), default=0.0) * rows[0].case.steps
     unit, unit_s = ("minutes", 60.0) if longest_s > 180 else ("seconds", 1.0)
     for method in panel.methods:
-        own = panel.task.methods.get(method, ()) if panel.task else ()
+        own = [row for row in panel.of(method) if row.case.seed in common]
         step = panel.step_s.get(method, 0.0) / unit_s if over_time else 1.0
         points = [(step * at, low, middle, high) for at, low, middle, high in median_points(own, name)]
         if points and step:
