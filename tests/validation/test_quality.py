@@ -60,7 +60,8 @@ def test_a_law_without_any_effect_is_scored_beside_and_named_where_it_is_as_near
     assert group.no_effect(answered) == group.no_effect() == pytest.approx((0 + 0.3 / 1.3 + 0.04 / 1.04) / 3)
     assert group.notes[1] == (
         "where the law answers, it is 25.0 % off, and one that expects no effect of any method 9.0 %. Of these 3 "
-        "cases 2 needed at most 5 % more steps than dense training, and the law asks for 11.7 % too many on average (bias)"
+        "cases 2 needed at most 5 % more steps than dense training, and the law asks for 11.7 % too many on average "
+        "(bias)"
     )
     (good,) = quality((method(0.1, small=task(0.3, 10.0), large=task(0.32, 12.0)),))
     assert len(good.notes) == 1
