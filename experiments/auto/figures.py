@@ -198,13 +198,34 @@ def _laws(rows: list[Row]) -> dict[tuple[str, str], StepLaw]:
 
 
 def _step_finding(rows: list[Row]) -> str:
-    """Return for each method the range over tasks of the factor of its extra steps."""
-    known = {at: law.factor for at, law in _laws(rows).items() if law.unreached <= MOST_UNREACHED}
-    each = {name: [factor for (one, _), factor in known.items() if one == name] for name in SHOWN}
-    return "; ".join(
-        f"{SHOWN[name][0]} {min(factors):+.0%} to {max(factors):+.0%} steps by task" for name, factors in each.items()
-        if factors
-    ) or "no method was run beside dense training"  # fmt: skip
+    """Return for each method the range over tasks of the factor of its extra steps, and the tasks that say none."""
+    parts = []
+    laws, silent = _laws(rows), _silent(rows)
+    for name, (words, _) in SHOWN.items():
+        known = [law.factor for (one, _), law in laws.items() if one == name and law.unreached <= MOST_UNREACHED]
+        if known:
+            unknown = [said for (one, _), said in silent.items() if one == name]
+            but = f" (but {'; '.join(unknown)})" if unknown else ""
+            parts.append(f"{words} {min(known):+.0%} to {max(known):+.0%} steps by task{but}")
+        else:
+            parts += [f"{words}: {said}" for (one, _), said in silent.items() if one == name]
+    return "; ".join(parts) or "no method was run beside dense training"
+
+
+def _silent(rows: list[Row]) -> dict[tuple[str, str], str]:
+    """Return the methods and tasks of which more than MOST_UNREACHED of the levels were never reached, with words."""
+    long = at_usual_ranks(at_dense_rate(long_rows(rows)))
+    found = {}
+    for name, task in sorted({(method(row), task_of(row)) for row in long if method(row) in SHOWN}):
+        own = [row for row in long if (method(row), task_of(row)) == (name, task) and place(row) in dense_runs(long)]
+        levels = [reached for _, _, reached in _levels(task, name, long)]
+        if levels and (missed := levels.count(False) / len(levels)) > MOST_UNREACHED:
+            case = own[0].case
+            found[name, task] = (
+                f"unknown on {case.model}, where {len(own)} run{'s' * (len(own) > 1)} on {case.world_size} ranks with "
+                f"{case.optimizer} never reached {missed:.0%} of the levels in {case.steps:,} steps"
+            )
+    return found
 
 
 def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, bool]]:
@@ -226,6 +247,7 @@ STEP_LAW = Figure(
     notes=(
         "No paper's figure. A dot is a level of quality that dense training reached for the first time, and a run of "
         "the method with the same seed that reached it; crosses were never reached, and stand at the end of the run. "
-        "Lines are the fit of a task, a delay and a factor, where half of the levels were reached.",
+        "Lines are the fit of a task, a delay and a factor, where half of the levels were reached; the others are "
+        "unknown, not zero.",
     ),
 )  # fmt: skip

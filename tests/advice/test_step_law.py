@@ -4,6 +4,7 @@ import pytest
 from results.test_store import make_row
 from workloads.fakes import make_case
 
+from experiments.auto.figures import STEP_LAW
 from experiments.common.pages.step_law import step_law_block, varied_block
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import fitted, rank_growth, step_laws
@@ -45,6 +46,21 @@ def test_a_method_that_reaches_less_than_half_of_the_levels_has_no_law_on_the_pa
     page = step_law_block(rows)
     assert "| topk | resnet_tiny, rate 0.05 | - | 1 | +0 | +90.0 % |" in page
     assert "| powersgd | resnet_tiny, rate 0.05 | - | 1 | - | - | - | - | - | 56 % |" in page
+
+
+def test_the_laws_picture_names_the_tasks_of_which_the_law_says_nothing() -> None:
+    dense, slow = (long_row(name, 0, 0, factor, world_size=2) for name, factor in (("ddp", 0), ("powersgd", 1.2)))
+    silent = "on resnet_tiny, where 1 run on 2 ranks with sgd never reached 56% of the levels in 2,000 steps"
+    assert STEP_LAW.finding([dense, slow]) == f"PowerSGD, rank 4: unknown {silent}"
+    never = long_row("powersgd", 0, 0, 1e6, world_size=2)
+    assert "never reached 100% of the levels" in STEP_LAW.finding([dense, never])
+    other = [
+        long_row(scheme, 0, 0, factor, model="lstm_tiny", world_size=2)
+        for scheme, factor in (("ddp", 0), ("powersgd", 0.2))
+    ]
+    assert (
+        STEP_LAW.finding([dense, slow, *other]) == f"PowerSGD, rank 4 +20% to +20% steps by task (but unknown {silent})"
+    )
 
 
 def test_runs_of_virtual_ranks_count_and_those_of_both_count_once() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from experiments.common.validation.groups import Group
+from experiments.common.validation.quality import BY_TASK
 from experiments.common.validation.scores import Pair
 from ssfx.cli import main
 
@@ -43,6 +44,18 @@ def test_the_summary_stands_first_and_says_which_goals_are_met(monkeypatch, caps
     assert "  missed  right orderings, published at least 85 %: 0.0 %" in lines
     assert "--detail" in lines[-1]
     assert max(map(len, lines)) <= 100
+
+
+def test_steps_are_scored_beside_a_law_of_no_effect(monkeypatch, capsys):
+    pairs = Pair("m", "low rank", 1.2, 1.0), Pair("m", "top-k", 1.5, 1.6)
+    steps = Group(f"{BY_TASK}: steps", "nothing", "two runs", pairs, unit="x", over_dense=True)
+    monkeypatch.setattr("experiments.common.validation.ground_truth.load", lambda name: [steps])
+    assert main(["validate", "quality"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert next(line for line in lines if "blind," in line)[-8:] == [
+        "mean", "error", "of", "no", "effect", "median", "largest", "bias",
+    ]  # fmt: skip
+    assert next(line for line in lines if line[:1] == ["all"])[:6] == ["all", "2", "13.1", "%", "18.8", "%"]
 
 
 def test_every_score_is_printed_in_detail(made_up, capsys):

@@ -1,11 +1,13 @@
 """Signs and ranks of gaps in long runs, the noise that they must stand out of, and what is said without rows."""
 
 from math import log
+from typing import Any
 
 import pytest
 from evaluation.long_runs import long_row, others, seeds
 
-from experiments.common.evaluation.gaps import Gap, Task, judged_gaps, judged_order, no_row, t95, tasks, trained
+from experiments.common.evaluation.gaps import Gap, Task, judged_gaps, judged_order, no_row, tasks, trained
+from experiments.common.evaluation.noise import t95
 from ssfx.core.rows import Row
 
 PRINTED = {"good": 0.99, "bad": 0.90}
@@ -55,14 +57,52 @@ def test_a_gap_that_is_printed_as_even_is_held_to_the_noise_and_ties_to_each_oth
 def test_noise_is_pooled_over_the_methods_that_trained_and_needs_several() -> None:
     found = task(good=0.5)
     apart = log(1 + 0.005) - log(1 - 0.005)
-    assert found.noise == pytest.approx(apart / 2**0.5, rel=1e-3)
-    assert found.freedom == 8  # six others, dense training and good, two seeds each
+    assert found.noise == pytest.approx(apart * (4 / 7) ** 0.5, rel=1e-3)
+    assert found.freedom == 7  # six others, dense training and good, two seeds each, and what the second seed does
     rows = [*others(), *seeds("ddp", 0.5), long_row("signsgd", 0.1), long_row("signsgd", 0.2, 1)]
-    (diverged,) = tasks(rows, lambda row: row.case.scheme)
-    assert diverged.noise == pytest.approx(found.noise)
+    (diverged,), (without,) = (tasks(some, lambda row: row.case.scheme) for some in (rows, rows[:-2]))
+    assert diverged.noise == without.noise is not None
     (few,) = tasks(seeds("ddp", 0.5), lambda row: row.case.scheme)
     assert few.noise is None
     assert few.gap("ddp", "ddp").word == "unknown"
+
+
+SPARSE: dict[str, Any] = {"compressor": "dgc", "density": 0.01, "memory": "residual"}
+LUCK = (0.85, 1.07, 1.0)
+"""What a seed does to every method of a network."""
+
+
+def by_seed(scheme: str, quality: float, *which: int, **given: Any) -> list[Row]:
+    """Return runs of which each seed is lucky or not, whatever the method."""
+    return [long_row(scheme, quality * LUCK[seed], seed, **given) for seed in which]
+
+
+def test_a_method_is_compared_with_dense_training_of_its_own_seeds() -> None:
+    model = "gpt2_small_wikitext2"
+    rows = [*by_seed("ddp", 78.7, 0, 1, 2, model=model), *by_seed("hipress", 79.4, 0, model=model, **SPARSE),
+            *by_seed("oktopk", 90.0, 0, 2, model=model, **SPARSE),
+            *by_seed("spardl", 78.0, 1, model=model, **SPARSE)]  # fmt: skip
+    (found,) = tasks(rows, lambda row: row.case.scheme)
+    assert found.gap("hipress", "ddp").mean == pytest.approx(log(78.7 / 79.4), abs=0.011)  # of all seeds it was +0.14
+    assert found.gap("oktopk", "ddp").mean == pytest.approx(log(78.7 / 90), abs=0.011)
+    assert found.shared("oktopk", "ddp") == [0, 2]
+    assert [found.knows("oktopk", "ddp"), found.knows("hipress", "ddp"), found.knows("oktopk", "spardl")] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert found.over("hipress", "spardl") == []
+    assert str(found.gap("hipress", "spardl")) == "no seed in common"
+
+
+def test_what_a_seed_does_to_every_method_is_no_noise_of_a_pair() -> None:
+    lucky = [
+        row
+        for density in (0.5, 0.4, 0.3, 0.2, 0.15, 0.1)
+        for row in by_seed("per_tensor", 0.5, 0, 1, compressor="topk", density=density, memory="residual")
+    ]
+    rows = [*by_seed("ddp", 0.5, 0, 1, 2), *by_seed("oktopk", 0.46, 0, 1, **SPARSE), *lucky]
+    (found,) = tasks(rows, lambda row: row.case.scheme)
+    assert (found.noise or 1.0) < 0.01  # of two seeds 0.23 apart
+    assert found.gap("oktopk", "ddp").word == "below"
 
 
 def test_auto_is_no_part_of_the_noise_nor_of_the_words() -> None:
@@ -132,6 +172,27 @@ def test_what_has_no_row_names_it_and_the_command() -> None:
     one = no_row("x", ["MiCRO"])
     assert one.outcome == "not attempted"
     assert one.reason.startswith("no long row of MiCRO yet: ssfx run experiment=long_quality")
+
+
+def test_one_seed_is_not_called_no_row() -> None:
+    rows = [
+        *seeds("ddp", 0.5),
+        long_row("oktopk", 0.3),
+        long_row("ssfusion_oi", 0.4, 5),
+        long_row("ssfusion_oi", 0.4, 6),
+    ]
+    every = tasks(rows, lambda row: NAMES.get(row.case.scheme, ""))
+    said = {one.claim: one.reason.partition(": ssfx")[0] for one in judged_gaps(every, CLAIMS, PRINTED)}
+    assert said == {"a": "good trained on other seeds than what it is compared with",
+                    "b": "one seed of bad, two are needed"}  # fmt: skip
+    alone = tasks([*seeds("oktopk", 0.3), long_row("ddp", 0.5)], lambda row: NAMES.get(row.case.scheme, ""))
+    (dense, *_) = judged_gaps(alone, {"bad": "b"}, PRINTED)
+    assert dense.reason.startswith("one seed of ddp, two are needed: ssfx")
+    several = no_row("x", {"MiCRO": "no long row", "OMGS": "one seed", "Cupcake": "one seed"})
+    assert several.reason.startswith("no long row of MiCRO yet; one seed of OMGS, Cupcake, two are needed: ssfx run")
+    order = judged_order("x", [("a over b", Gap(0.1, 0.02), "above")], "2,000 steps", {"OMGS": "one seed"})
+    assert order.reason.endswith("Not decided: one seed of OMGS, two are needed.")
+    assert "noise of seeds is unknown" in judged_order("x", [("a over b", Gap(0.1, None), "above")], "2").reason
 
 
 def test_tasks_are_told_apart_and_the_longest_comes_first() -> None:

@@ -1,5 +1,6 @@
 """Figures of quality from long runs: every verdict follows the rows, what has none says so, short runs do not count."""
 
+from csv import DictReader
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,88 @@ def test_a_method_that_sent_far_more_than_it_was_asked_to_says_so() -> None:
     assert {name: mark for name, mark in marks.items() if mark} == {
         "ssfusion_oi": " (sent dense)", "hipress": " (sent 54 %)",
     }  # fmt: skip
+
+
+GPT2 = "gpt2_small_wikitext2"
+
+
+def of_seeds(
+    scheme: str, finals: dict[int, float], sent: float = 0.01, sent_bytes: float = 1e5, **given: Any
+) -> list[Row]:
+    """Return runs of a small GPT-2 that end at these perplexities by seed, and what they sent."""
+    rows = [long_row(scheme, value, seed, model=GPT2, **given) for seed, value in finals.items()]
+    measured = {"achieved_density": sent, "contributed_bytes": sent_bytes}
+    return [replace(row, metrics={**row.metrics, "perplexity": finals[row.case.seed], **measured}) for row in rows]
+
+
+DENSE_BY_SEED = {0: 66.9, 1: 84.0, 2: 78.7}
+
+
+def test_fig_12_holds_a_method_against_dense_training_of_its_seed(tmp_path: Path) -> None:
+    figure = FIGURES["ssfusion.fig12"]
+    rows = figure.select([
+        *of_seeds("ddp", DENSE_BY_SEED, 1.0), *of_seeds("hipress", {0: 67.4}, 0.54, **DGC),
+        *of_seeds("ssfusion_oi", {0: 68.5, 1: 83.4}, **DGC), *of_seeds("oktopk", {7: 107.0}, **DGC),
+    ])  # fmt: skip
+    assert figure.finding(rows) == (
+        "in brackets dense training of the same seeds: gpt2_small_wikitext2 (perplexity): ddp 78.7, "
+        "hipress 67.4 (66.9; sent 54 %), oktopk 107 (no dense run of its seed), ssfusion_oi 76 (75.5)"
+    )
+    figure.draw(rows, tmp_path)
+    table = {line["method"]: line for line in DictReader((tmp_path / "ssfusion.fig12.csv").read_text().splitlines())
+             if line["model"] == GPT2}  # fmt: skip
+    assert float(table["hipress"]["over_baseline"]) == pytest.approx(66.9 / 67.4, rel=1e-3)
+    assert [table["hipress"][name] for name in ("baseline", "seeds_of_both", "sent")] == ["66.9", "1", "54 %"]
+    assert float(table["ssfusion_oi"]["over_baseline"]) == pytest.approx((66.9 / 68.5 + 84 / 83.4) / 2, rel=1e-3)
+    assert table["ddp"]["over_baseline"] == "1"
+    assert table["oktopk"]["over_baseline"] == ""
+
+
+def test_curves_are_of_the_seeds_that_all_methods_have() -> None:
+    rows = [
+        *of_seeds("ddp", DENSE_BY_SEED),
+        *of_seeds("hipress", {0: 67.4}, **DGC),
+        *of_seeds("oktopk", {0: 90}, **DGC),
+    ]
+    (task,) = tasks(rows, lambda row: row.case.scheme)
+    colours = dict.fromkeys(("ddp", "hipress", "oktopk", "omgs"), "black")
+    assert Panel("", task, colours, "ddp").common == [0]
+    (task,) = tasks([*rows, *of_seeds("omgs", {2: 80}, **DGC)], lambda row: row.case.scheme)
+    assert Panel("", task, colours, "ddp").common == [0, 1, 2]
+    assert Panel("", None, colours, "ddp").common == []
+
+
+def test_methods_of_one_run_are_said_to_be_one() -> None:
+    losses = {"ddp": 2.0, "omgs": 3.0, "cupcake": 3.0, "fused_all": 3.1}
+    finals = {"ddp": DENSE_BY_SEED, "omgs": {0: 87.5, 1: 90.0}, "cupcake": {0: 87.5}, "fused_all": {0: 87.5}}
+    rows = [
+        replace(row, curve={"step": [2000.0], "loss": [losses[scheme]]})
+        for scheme in losses
+        for row in of_seeds(scheme, finals[scheme], **({} if scheme == "ddp" else DGC))
+    ]
+    assert FIGURES["ssfusion.fig12"].finding(rows).endswith("; omgs and cupcake of seed 0 are one run")
+
+
+def test_one_seed_of_a_network_or_a_method_is_not_called_no_row() -> None:
+    resnet = "resnet20_cifar10"
+    rows = [long_row("ddp", 0.5, model=resnet), long_row("ssfusion_oi", 0.5, model=resnet, **DGC),
+            *others(), *seeds("ddp", 0.5), long_row("spardl", 0.4, **DGC)]  # fmt: skip
+    said = {claim: words for claim, (_, words) in judged("ssfusion.fig12", rows).items()}
+    assert "one seed of SSFusion on a small ResNet, two are needed" in said["exp2.resnet152.ssfusion-oi"]
+    assert "one seed of dense training on a small ResNet, two are needed" in said["exp2.resnet152.dense"]
+    assert "no long row of OMGS on a small ResNet yet" in said["exp2.resnet152.omgs"]
+    assert "one seed of SparDL, two are needed" in said["exp2.vgg19.spardl"]
+    assert "no long row of SSFusion yet" in said["exp2.vgg19.order"]
+    assert said["exp2.vgg19.dense"].startswith("top1 0.5")
+
+
+def test_fig_5b_says_how_much_less_was_sent() -> None:
+    rows = [*of_seeds("ddp", DENSE_BY_SEED), *of_seeds("fused_all", {0: 87.5}, sent_bytes=117_276, **DGC),
+            *of_seeds("ssfusion_naive", {0: 68.7}, sent_bytes=2_440_000, **DGC)]  # fmt: skip
+    assert FIGURES["ssfusion.fig5b"].finding(rows) == (
+        "gpt2_small_wikitext2: selective over multi-tensor +27.4 %, noise unknown (selective sent 1.85x, multi-tensor "
+        "sent 38.5x fewer bytes than the gradient has)"
+    )
 
 
 RIVALS = {"ssfusion_oi": 0.489, "oktopk": 0.40, "spardl": 0.44, "omgs": 0.43, "cupcake": 0.435}

@@ -52,6 +52,21 @@ def test_a_ratio_is_predicted_from_others_and_beyond_a_factor_of_two_that_is_sai
     assert beyond.mean == pytest.approx(0.35)
 
 
+def test_a_law_without_any_effect_is_scored_beside_and_named_where_it_is_as_near() -> None:
+    (group,) = quality((method(0.1, small=task(0.0, 10.0), large=task(0.3, 12.0), huge=task(0.04, 11.0)),))
+    (answered, scores), *_ = group.scores()
+    # the worst of the others is asked for: 1.3 for 1.0, 1.04 for 1.3, 1.3 for 1.04
+    assert scores.mean == pytest.approx((0.3 + 0.2 + 0.25) / 3)
+    assert group.no_effect(answered) == group.no_effect() == pytest.approx((0 + 0.3 / 1.3 + 0.04 / 1.04) / 3)
+    assert group.notes[1] == (
+        "where the law answers, it is 25.0 % off, and one that expects no effect of any method 9.0 %. Of these 3 "
+        "cases 2 needed at most 5 % more steps than dense training, and the law asks for 11.7 % too many on average "
+        "(bias)"
+    )
+    (good,) = quality((method(0.1, small=task(0.3, 10.0), large=task(0.32, 12.0)),))
+    assert len(good.notes) == 1
+
+
 def test_other_optimizers_say_nothing_and_what_never_got_there_is_counted() -> None:
     assert scored(method(0.1, small=task(0.2, 10.0), other=task(0.2, 10.0, "adam"))) == {}
     (group,) = quality((method(0.1, one=task(0.2, 10.0), two=task(9.0, 10.0, unreached=0.9), three=task(0.3, 10.0)),))
@@ -64,3 +79,4 @@ def test_other_optimizers_say_nothing_and_what_never_got_there_is_counted() -> N
 def test_the_shipped_law_is_scored_both_ways() -> None:
     assert {group.name for group in quality()} == {BY_TASK, BY_RATIO}
     assert all(len(group.pairs) > 10 for group in quality())
+    assert all(group.no_effect(name) is not None for group in quality() for name, _ in group.scores())

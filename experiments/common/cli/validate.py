@@ -156,10 +156,12 @@ def _summary(groups: Sequence[Group]) -> None:
 
 
 def _sets_of(group: Group, heading: str) -> None:
-    columns = (heading, "n", "mean error", "median", "largest", "bias")
+    """Print the scores of a group's sets; of ratios over dense training also what no effect would be scored."""
+    beside = ("of no effect",) if group.over_dense else ()
+    columns = (heading, "n", "mean error", *beside, "median", "largest", "bias")
     rows = [
-        (name, str(one.count), percent(one.mean), percent(one.median), percent(one.maximum, ".0f"),
-         percent(one.bias, "+.0f"))
+        (name, str(one.count), percent(one.mean), *(percent(group.no_effect(name)) for _ in beside),
+         percent(one.median), percent(one.maximum, ".0f"), percent(one.bias, "+.0f"))
         for name, one in group.scores()
     ]  # fmt: skip
     click.echo()

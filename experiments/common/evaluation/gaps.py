@@ -1,16 +1,17 @@
 """Gaps of quality between methods in long runs: which rows a method has, the noise of a seed, verdicts on claims.
 
 The level of a quality is of the paper's network and data. What a reduced scale can show is on which side of another
-method a method ends, and whether the methods stand in the paper's order.
+method a method ends, and whether the methods stand in the paper's order. Methods are compared seed by seed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import expm1, inf, log, sqrt
-from statistics import NormalDist, fmean, variance
+from dataclasses import dataclass
+from math import expm1, isnan, log, nan, sqrt
+from statistics import fmean
 from typing import Any, Literal
 
 from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.evaluation.noise import FEWEST, Score, noise_of, t95
 from experiments.common.figures.auto import AUTO
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
@@ -20,6 +21,10 @@ from ssfx.lab.calibration.step_law import once
 SCALE = "small networks on a CPU, not the paper's"
 NO_ROW = "no long row"
 """Said of a method that no long run has: a short one is no substitute."""
+ONE_SEED = "one seed"
+"""Said of a method of which one seed was run, where FEWEST are needed."""
+UNSHARED = "too few shared seeds"
+"""Said of a method whose seeds its baseline does not have."""
 LONG = step_law.EXPERIMENT
 """The experiment of long runs."""
 RUNS: Mapping[str, Any] = {"experiment": LONG, "evaluate": True}
@@ -30,18 +35,17 @@ EVEN = 0.005
 """Relative gap that a paper prints up to which it has no loss."""
 RESOLUTION = 0.04
 """Half an interval up to which a gap within it counts as none: SSFusion calls 67.1 for 70.0 points about equal."""
-FEWEST = 2
-"""Seeds of a method and of its baseline from which on a gap is judged."""
-FREEDOM = 6
-"""Degrees of freedom from which on the noise of a seed is known."""
-
-Score = Callable[[Row], float]
+Missing = Mapping[str, str] | Sequence[str]
+"""What a verdict lacks, in words, and why: NO_ROW, ONE_SEED or UNSHARED; NO_ROW where only words are given."""
 Wanted = Literal["above", "below", "equal", "clearly above", "not below"]
 
 
 @dataclass(frozen=True)
 class Gap:
-    """The log of one method's quality over another's, and half of its 95 % interval; None where noise is unknown."""
+    """The log of one method's quality over another's, seed by seed, and half of its 95 % interval.
+
+    `mean` is not a number where no seed is shared, `half` None where noise is unknown.
+    """
 
     mean: float
     half: float | None
@@ -65,6 +69,8 @@ class Gap:
         return self.word == wanted.removeprefix("clearly ") or (wanted == "not below" and self.word == "above")
 
     def __str__(self) -> str:
+        if isnan(self.mean):
+            return "no seed in common"
         if self.half is None:
             return f"{100 * expm1(self.mean):+.1f} %, noise unknown"
         low, high = (100 * expm1(self.mean + side * self.half) for side in (-1, 1))
@@ -79,8 +85,9 @@ Compared = tuple[str, Gap, Wanted]
 class Task:
     """Long runs of one network: the rows of each method by what a figure calls it, dense training among them.
 
-    `noise`: standard deviation over seeds of `score`, by default the log of quality, higher is better. It is pooled
-    over all methods that were run, shown or not, but those that did not train and scheme=auto; None with too few runs.
+    `noise`: standard deviation over seeds of `score`, by default the log of quality, higher is better, without what a
+    seed does to every method (`noise_of`). It is pooled over all methods that were run, shown or not, but those that
+    did not train and scheme=auto; None with too few runs.
     """
 
     model: str
@@ -89,21 +96,34 @@ class Task:
     freedom: int
     score: Score
 
-    def scores(self, method: str) -> list[float]:
-        """Return the score of every seed, none for a method without rows."""
-        return [self.score(row) for row in self.methods.get(method, ())]
+    def by_seed(self, method: str) -> dict[int, float]:
+        """Return the score of every seed, the mean of several runs of it; empty for a method without rows."""
+        found: dict[int, list[float]] = {}
+        for row in self.methods.get(method, ()):
+            found.setdefault(row.case.seed, []).append(self.score(row))
+        return {seed: fmean(values) for seed, values in sorted(found.items())}
+
+    def shared(self, *methods: str) -> list[int]:
+        """Return the seeds that each of the methods has."""
+        first, *others = (self.by_seed(name) for name in methods)
+        return [seed for seed in first if all(seed in other for other in others)]
+
+    def over(self, one: str, other: str) -> list[float]:
+        """Return the score of one method less that of the other, for every seed that both have."""
+        first, second = self.by_seed(one), self.by_seed(other)
+        return [first[seed] - second[seed] for seed in self.shared(one, other)]
 
     def knows(self, *methods: str) -> bool:
-        """Return whether each of the methods has enough seeds."""
-        return all(len(self.methods.get(name, ())) >= FEWEST for name in methods)
+        """Return whether enough seeds have each of the methods."""
+        return len(self.shared(*methods)) >= FEWEST
 
     def gap(self, one: str, other: str) -> Gap:
-        """Return the gap between two methods that both have rows."""
-        first, second = self.scores(one), self.scores(other)
-        mean = fmean(first) - fmean(second)
-        if self.noise is None or not self.knows(one, other):
+        """Return the mean gap between two methods, seed by seed."""
+        pairs = self.over(one, other)
+        mean = fmean(pairs) if pairs else nan
+        if self.noise is None or len(pairs) < FEWEST:
             return Gap(mean, None)
-        return Gap(mean, t95(self.freedom) * self.noise * sqrt(1 / len(first) + 1 / len(second)))
+        return Gap(mean, t95(self.freedom) * self.noise * sqrt(2 / len(pairs)))
 
     @property
     def steps(self) -> int:
@@ -148,7 +168,7 @@ def tasks(
             if name := label(row):
                 methods.setdefault(name, []).append(row)
         if methods:
-            noise, freedom = _noise(own, chosen)
+            noise, freedom = noise_of(own, chosen)
             made.append(Task(own[0].case.model, methods, noise, freedom, chosen))
     return sorted(made, key=lambda task: (-task.steps, task.model, -len(task.methods)))
 
@@ -182,9 +202,11 @@ def metric_of(row: Row) -> str:
 
 def judged_gaps(
     found: Sequence[Task], claims: Mapping[str, str], printed: Mapping[str, float], dense: str = "ddp",
-    stands_for: str = "", missing: Callable[[str], str] = str,
+    stands_for: str = "", missing: Callable[[str], str | Mapping[str, str]] = str,
 ) -> list[Verdict]:  # fmt: skip
     """Return a verdict on the claim of each method, of tasks that know it by the first; `missing` names it where none.
+
+    It may also name all that is missing, with what there is of each (`there_is`).
 
     `claims`: method -> id; `printed`: method -> the paper's quality over that of its baseline `dense`. The sign holds
     where the gap stands out of the noise on the paper's side, or within it where the paper's is even; the rank among
@@ -196,7 +218,11 @@ def judged_gaps(
         if known := next((one for one in found if one.knows(method, dense) and method in printed), None):
             judged.append(_judged(claim, method, known, printed, dense, stands_for))
         else:
-            absent.append(no_row(claim, [missing(method)]))
+            state = there_is(found, method)
+            lone = state == UNSHARED and there_is(found, dense) != UNSHARED  # the baseline has too few runs, not it
+            named = missing(dense if lone else method)
+            why = {named: there_is(found, dense) if lone else state} if isinstance(named, str) else named
+            absent.append(no_row(claim, why))
     return [*judged, *absent]
 
 
@@ -210,13 +236,11 @@ def gaps(found: Iterable[Task], *wanted: tuple[str, str, Wanted], named: Callabl
     ]
 
 
-def judged_order(
-    claim: str, pairs: Sequence[Compared], words: str | Sequence[Task], missing: Sequence[str] = ()
-) -> Verdict:
+def judged_order(claim: str, pairs: Sequence[Compared], words: str | Sequence[Task], missing: Missing = ()) -> Verdict:
     """Return the verdict on an order of methods; `words` say of which runs. `no_row` without pairs.
 
     All pairs must hold; one that is refuted refutes the order. Where some hold and noise leaves the others open, it
-    holds partly; where it leaves all open, or `missing` methods have no rows, nothing is decided.
+    holds partly; where it leaves all open, or `missing` methods have too few rows, nothing is decided.
     """
     if not pairs:
         return no_row(claim, missing)
@@ -229,21 +253,36 @@ def judged_order(
     if False in states:
         outcome = "disagrees"
     elif missing:
-        reason += f" Not decided: {NO_ROW} of {', '.join(missing)}."
+        reason += f" Not decided: {lacking(missing)}."
     elif all(states):
         outcome = "agrees"
     elif any(states):
         outcome = "partly"
         reason += " The noise of seeds exceeds the other gaps."
     else:
-        reason += " Not decided: the noise of seeds exceeds the gap."
+        known = any(gap.half is not None for _, gap, _ in pairs)
+        reason += f" Not decided: the noise of seeds {'exceeds the gap' if known else 'is unknown'}."
     return Verdict(claim, outcome, text, "measured", "", reason, COMMAND, COST)
 
 
-def no_row(claim: str, methods: Sequence[str] = ()) -> Verdict:
-    """Return the verdict on a claim about methods, or a network, that no long run has."""
-    of = f" of {', '.join(methods)}" if methods else ""
-    return Verdict(claim, "not attempted", "", "none", "", f"{NO_ROW}{of} yet: {COMMAND}", COMMAND, COST)
+def no_row(claim: str, missing: Missing = ()) -> Verdict:
+    """Return the verdict on a claim about methods, or a network, that no long run has, or too few."""
+    return Verdict(claim, "not attempted", "", "none", "", f"{lacking(missing)}: {COMMAND}", COMMAND, COST)
+
+
+def lacking(missing: Missing) -> str:
+    """Return what is missing in words: what no long run has, what one seed has, what other seeds have."""
+    known = missing if isinstance(missing, Mapping) else dict.fromkeys(missing, NO_ROW)
+    names = {why: ", ".join(name for name in known if known[name] == why) for why in (NO_ROW, ONE_SEED, UNSHARED)}
+    words = {NO_ROW: "no long row of {} yet", ONE_SEED: "one seed of {}, two are needed",
+             UNSHARED: "{} trained on other seeds than what it is compared with"}  # fmt: skip
+    return "; ".join(words[why].format(named) for why, named in names.items() if named) or f"{NO_ROW} yet"
+
+
+def there_is(found: Iterable[Task], method: str) -> str:
+    """Return what keeps a method from being compared in any of the tasks: NO_ROW, ONE_SEED or UNSHARED."""
+    most = max((len(task.by_seed(method)) for task in found), default=0)
+    return NO_ROW if not most else ONE_SEED if most < FEWEST else UNSHARED
 
 
 def trained(rows: Sequence[Row]) -> str:
@@ -253,21 +292,13 @@ def trained(rows: Sequence[Row]) -> str:
     return f"{said} steps, {len({row.case.seed for row in rows})} seeds"
 
 
-def t95(freedom: int) -> float:
-    """Return the quantile of Student's t that leaves 5 % on both sides, by Cornish and Fisher's expansion."""
-    z = NormalDist().inv_cdf(0.975)
-    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, 1))
-
-
 def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], dense: str, stands_for: str) -> Verdict:
     gap = printed[method] - 1
     wanted: Wanted = "equal" if abs(gap) <= EVEN else "above" if gap > 0 else "below"
     ours = known.gap(method, dense)
     sign = ours.holds(wanted)
-    others = [name for name in printed if name not in (method, dense) and known.knows(name)]
-    own = fmean(known.scores(method))
-    rank = 1 + sum(fmean(known.scores(name)) > own for name in others)
+    others = [name for name in printed if name not in (method, dense) and known.knows(name, method)]
+    rank = 1 + sum(known.gap(name, method).mean > 0 for name in others)
     theirs = 1 + sum(printed[name] > printed[method] for name in others)
     ties = [name for name in others if printed[name] == printed[method]]
     words = [known.gap(name, method).word for name in others]
@@ -283,17 +314,3 @@ def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], 
     if outcome == "not comparable":
         reason += " Not decided: the noise of seeds exceeds the gap."
     return Verdict(claim, outcome, f"gap {ours}, {ours.word}; {place}", "measured", "", reason, COMMAND, COST)
-
-
-def _noise(rows: Sequence[Row], score: Score) -> tuple[float | None, int]:
-    """Return the standard deviation over seeds and its degrees of freedom, of methods with half of dense quality."""
-    seeds: dict[str, list[float]] = {}
-    dense = [score(row) for row in rows if step_law.is_dense(row)]
-    for row in (row for row in rows if row.case.scheme != AUTO):
-        seeds.setdefault(replace(row.case, seed=0, repeat=0).run_id, []).append(score(row))
-    floor = fmean(dense) - log(2) if dense else -inf
-    several = [values for values in seeds.values() if len(values) >= FEWEST and fmean(values) >= floor]
-    freedom = sum(len(values) - 1 for values in several)
-    if freedom < FREEDOM:
-        return None, freedom
-    return sqrt(sum((len(values) - 1) * variance(values) for values in several) / freedom), freedom

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.gaps import LONG, NO_ROW, Task, task_of, tasks, usual
+from experiments.common.evaluation.gaps import LONG, Task, lacking, task_of, tasks, there_is, usual
 from experiments.common.evaluation.row_steps import (
     NoRow,
     auto_at,
@@ -128,7 +128,9 @@ def judge_convergence(artifact: str, rows: Sequence[Row], compressor: str) -> li
         if other is None:
             found.append(one)
         elif task is None or not task.knows("mergecomp", other):
-            found.append(_granted(one, f"{NO_ROW} of merged {compressor}"))
+            found.append(
+                _granted(one, lacking({f"merged {compressor}": there_is([task] if task else [], "mergecomp")}))
+            )
         else:
             gap = task.gap("mergecomp", other)
             said = _granted(one, f"in {task.words} quality over {other} is {gap}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, expm1
-from statistics import fmean, median
+from statistics import median
 from textwrap import wrap
 from typing import Any
 
@@ -98,6 +98,27 @@ def where(rows: Sequence[Row]) -> str:
     return words[:1].upper() + words[1:]
 
 
+def one_run(methods: Methods) -> dict[tuple[str, ...], list[int]]:
+    """Return the seeds in which methods trained alike, by the names of these methods.
+
+    They sent the same bytes, and every recorded digit of their loss and quality is equal.
+    """
+    alike: dict[str, list[str]] = {}
+    seeds: dict[str, int] = {}
+    for name, rows in methods.items():
+        for row in (row for row in rows if curve(row)):
+            metric = metric_of(row)
+            recorded = [curve(row).get(column) for column in ("step", "loss", metric)]
+            key = repr((row.case.seed, row.metrics[metric], row.metrics.get("sent_bytes"), recorded))
+            alike.setdefault(key, []).append(name)
+            seeds[key] = row.case.seed
+    found: dict[tuple[str, ...], list[int]] = {}
+    for key, names in alike.items():
+        if len(names) > 1:
+            found.setdefault(tuple(names), []).append(seeds[key])
+    return found
+
+
 def median_points(rows: Sequence[Row], column: str) -> list[Point]:
     """Return step, lowest, median and highest value over seeds of a column, at every step where it was recorded."""
     places: dict[float, list[float]] = {}
@@ -143,12 +164,27 @@ class Panel:
     @property
     def rows(self) -> list[Row]:
         """The rows that are drawn."""
-        return [row for name in self.methods for row in (self.task.methods.get(name, ()) if self.task else ())]
+        return [row for name in self.methods for row in self.of(name)]
+
+    @property
+    def common(self) -> list[int]:
+        """The seeds that every method with rows has, as a lucky seed must be so for all; every seed without such."""
+        known = [name for name in self.methods if self.of(name)]
+        shared = self.task.shared(*known) if self.task and known else []
+        return shared or sorted({row.case.seed for row in self.rows})
+
+    def of(self, method: str) -> Sequence[Row]:
+        """Return the rows of a method."""
+        return self.task.methods.get(method, ()) if self.task else ()
+
+    def sent(self, method: str) -> str:
+        """Return what a method sent that sent far more than it was asked to, "dense" or "54 %"; else ""."""
+        known = self.task.methods if self.task else {}
+        return sent_mark(known[method], known.get(self.baseline, ())) if method in known else ""
 
     def mark(self, method: str) -> str:
-        """Return what a method sent that sent far more than it was asked to, for its name; else ""."""
-        known = self.task.methods if self.task else {}
-        sent = sent_mark(known.get(method, ()), known.get(self.baseline, ())) if method in known else ""
+        """Return the same for its name; else ""."""
+        sent = self.sent(method)
         return f" (sent {sent})" if sent else ""
 
     @property
@@ -158,11 +194,8 @@ class Panel:
         return next((name for name in (self.baseline, *self.colours) if name in known), self.baseline)
 
     def relative(self, method: str) -> list[float]:
-        """Return the final quality of each run of a method over the mean of what it is shown against."""
-        if self.task is None or method not in self.task.methods:
-            return []
-        middle = fmean(self.task.scores(self.against))
-        return [exp(value - middle) for value in self.task.scores(method)]
+        """Return the final quality of a method over that of what it is shown against, for each seed of both."""
+        return [exp(gap) for gap in self.task.over(method, self.against)] if self.task else []
 
 
 @dataclass(frozen=True)
@@ -198,19 +231,24 @@ class Quality:
 
 
 def lines(panel: Panel) -> list[dict[str, Any]]:
-    """Return one line of the table per method: its final quality, also over the baseline's, and the paper's."""
+    """Return one line of the table per method: its final quality, also over the baseline's by seed, and the paper's.
+
+    "over_baseline" is the median over the seeds that both have, "baseline" the baseline's own median over these.
+    """
     found = []
     for method in panel.methods:
-        rows = panel.task.methods.get(method, ()) if panel.task else ()
+        rows = panel.of(method)
         line: dict[str, Any] = {"panel": panel.title, "method": method, "model": rows[0].case.model if rows else NO_ROW}
         if rows:
             name = metric_of(rows[0])
             values = [float(row.metrics[name] or 0.0) for row in rows]
-            relative = panel.relative(method)
+            relative, shared = panel.relative(method), panel.task.shared(method, panel.against) if panel.task else []
+            base = [float(row.metrics[name] or 0.0) for row in panel.of(panel.against) if row.case.seed in shared]
             line |= {
                 "metric": name, "median": median(values), "lowest": min(values), "highest": max(values),
                 "runs": len(rows), "steps": rows[0].case.steps,
-                "over_baseline": fmean(relative) if relative else None, "step_s": panel.step_s.get(method),
+                "sent": panel.sent(method), "baseline": median(base) if base else None, "seeds_of_both": len(shared),
+                "over_baseline": median(relative) if relative else None, "step_s": panel.step_s.get(method),
             }  # fmt: skip
         found.append({**line, "paper_over_baseline": panel.printed.get(method)})
     return found
@@ -223,12 +261,13 @@ def _origin(rows: Sequence[Row], panels: Sequence[Panel]) -> str:
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
         f"{where(rows)}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}.\n"
-        "Grey: gaps that the noise of seeds hides (95 %)."
+        "Curves are of the seeds that all methods of a panel have, where there are such. "
+        "Grey: gaps that noise hides (95 %) of as many seeds as the baseline has."
     )
 
 
 def _draw_curves(axis: Axes, panel: Panel, *, over_time: bool = False) -> None:
-    """Draw the median over seeds of every method's quality, in the metric that its rows have, by steps or by time."""
+    """Draw every method's quality, the median over the panel's `common` seeds, by steps or by time."""
     rows = panel.rows
     if not rows or (over_time and not panel.step_s):
         axis.set_axis_off()
@@ -236,11 +275,11 @@ def _draw_curves(axis: Axes, panel: Panel, *, over_time: bool = False) -> None:
             said = "\n".join([f"{NO_ROW} of this network", *wrap(panel.absent, 100, break_long_words=False)])
             axis.text(0.02, 0.5, said, transform=axis.transAxes, **ABSENT).set_in_layout(False)
         return
-    name = metric_of(rows[0])
+    name, common = metric_of(rows[0]), panel.common
     longest_s = max(panel.step_s.values(), default=0.0) * rows[0].case.steps
     unit, unit_s = ("minutes", 60.0) if longest_s > 180 else ("seconds", 1.0)
     for method in panel.methods:
-        own = panel.task.methods.get(method, ()) if panel.task else ()
+        own = [row for row in panel.of(method) if row.case.seed in common]
         step = panel.step_s.get(method, 0.0) / unit_s if over_time else 1.0
         points = [(step * at, low, middle, high) for at, low, middle, high in median_points(own, name)]
         if points and step:
@@ -277,7 +316,7 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
         drawn += values
         if values:
             axis.scatter(values, [y] * len(values), s=10, color=colour, linewidths=0, zorder=3)
-            axis.plot([fmean(values)] * 2, [y - 0.33, y + 0.33], color=colour, linewidth=2)
+            axis.plot([median(values)] * 2, [y - 0.33, y + 0.33], color=colour, linewidth=2)
         else:
             absent.append(y)
         if method in printed:
@@ -287,15 +326,17 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
     low, high = min(drawn), max(drawn)
     margin = 0.06 * max(high - low, 5.0)
     axis.set_xlim(low - margin, high + margin)
-    axis.scatter([], [], s=10, color="#444444", linewidths=0, label="one run")
+    axis.scatter([], [], s=10, color="#444444", linewidths=0, label="one seed")
     for y in absent if panel.task else ():
         taken = panel.methods[y] in printed and 100 * printed[panel.methods[y]] < (low + high) / 2
-        axis.text(0.98 if taken else 0.02, y, NO_ROW, ha="right" if taken else "left",
+        known = panel.task.methods if panel.task else {}
+        said = f"no run of a seed of {words(panel.against)}" if panel.methods[y] in known else NO_ROW
+        axis.text(0.98 if taken else 0.02, y, said, ha="right" if taken else "left",
                   transform=axis.get_yaxis_transform(), **ABSENT)  # fmt: skip
     names = [(LABEL if method == AUTO else words(method)) + panel.mark(method) for method in panel.methods]
     axis.set_yticks(range(len(names)), names)
     for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):
         tick.set_color("black" if method in panel.task.methods else "#777777") if panel.task else None
     mark_names(axis)
-    axis.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"final quality over {words(panel.against)} (%)")
+    axis.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"final quality over {words(panel.against)} of its seed (%)")
     axis.grid(axis="x")

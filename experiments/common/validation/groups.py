@@ -30,7 +30,8 @@ class Group:
 
     `sets` cuts them into named parts that are scored one by one, besides the whole. whole_steps: they are about whole
     iterations, not about communication alone. comparisons: the recorded runs behind the pairs, where these are such.
-    beyond_compute: of recorded runs, the part of each iteration beyond a pass that exchanges nothing.
+    beyond_compute: of recorded runs, the part of each iteration beyond a pass that exchanges nothing. over_dense: every
+    ratio is of a method over dense training, so that 1 is that of no effect, whether or not a claim states it.
     """
 
     title: str
@@ -43,6 +44,7 @@ class Group:
     whole_steps: bool = False
     comparisons: tuple[Comparison, ...] = ()
     beyond_compute: tuple[Pair, ...] = ()
+    over_dense: bool = False
 
     @property
     def name(self) -> str:
@@ -70,16 +72,17 @@ class Group:
         return score(chosen) if chosen else None
 
     def no_effect(self, name: str = "all") -> float | None:
-        """Return the mean error of a simulator in which no method has any effect, over the ratios of times in a set.
+        """Return the mean error of a prediction in which no method has any effect, over the ratios in a set.
 
-        Each of its ratios is 1. None where the set has no ratios of times; a scaling factor is none.
+        Each of its ratios is 1. None where the set has no ratios of times or steps; a scaling factor is none.
         """
         belongs, known = dict(self.sets).get(name), claims_by_id()
         chosen = [
             replace(pair, predicted=1.0)
             for pair in self.pairs
-            if self.unit == "x" and pair.claim in known and known[pair.claim].metric != "scaling_factor"
-            and (belongs is None or belongs(pair))
+            if self.unit == "x" and (belongs is None or belongs(pair)) and (
+                self.over_dense or (pair.claim in known and known[pair.claim].metric != "scaling_factor")
+            )
         ]  # fmt: skip
         return score(chosen).mean if chosen else None
 

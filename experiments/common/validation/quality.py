@@ -2,16 +2,17 @@
 
 Blind to a task, it answers from the records of other networks of its family and optimizer. Blind to a ratio, it answers
 from records of the same compressor at other ratios. Where the law has no answer, as where all of them are further than
-a factor of two away, what the nearest record says is scored apart.
+a factor of two away, what the nearest record says is scored apart. Beside each score stands that of a law that asks of
+every method as many steps as of dense training.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Any
 
 from experiments.common.validation.groups import Group
-from experiments.common.validation.scores import Pair
+from experiments.common.validation.scores import Pair, score
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.search.auto_steps import ABOUT, Needed, alike, measured_steps, needed, worst_of
 from ssfx.schemes.search.recorded_network import Network
@@ -19,6 +20,8 @@ from ssfx.schemes.search.recorded_network import Network
 NAME = "quality"
 BY_TASK, BY_RATIO = "quality of another task", "quality at another ratio"
 """Names of the two groups."""
+LITTLE = 0.05
+"""More steps, as a share, up to which a method counts as one that costs little."""
 Methods = tuple[dict[str, Any], ...]
 Others = Callable[["Record", Methods], Iterator[dict[str, Any]]]
 FITTED = "records of ssfx/data/method_steps.json but those that are scored"
@@ -106,10 +109,26 @@ def _group(name: str, how: str, methods: Methods, others: Others) -> Iterator[Gr
         f"{hoped} of these to",
     )
     inside, outside = f"answered, within {ABOUT:g}x", "not answered: nearest record"
-    yield Group(
+    group = Group(
         f"{name}: steps over those of dense training, {how}", FITTED, f"{len(pairs)} of long runs", tuple(pairs),
         ((inside, lambda pair: not pair.extrapolated), (outside, lambda pair: pair.extrapolated)), notes, unit="x",
+        over_dense=True,
     )  # fmt: skip
+    yield replace(group, notes=(*notes, *_beaten(group, inside)))
+
+
+def _beaten(group: Group, inside: str) -> tuple[str, ...]:
+    """Return whether a law without any effect is nearer in the answered cases, and why; nothing where it is not."""
+    answered = [pair for pair in group.pairs if not pair.extrapolated]
+    without = group.no_effect(inside)
+    if not answered or without is None or (own := score(answered)).mean < without:
+        return ()
+    cheap, more = sum(pair.actual <= 1 + LITTLE for pair in answered), "many" if own.bias > 0 else "few"
+    return (
+        f"where the law answers, it is {100 * own.mean:.1f} % off, and one that expects no effect of any method "
+        f"{100 * without:.1f} %. Of these {len(answered)} cases {cheap} needed at most {100 * LITTLE:g} % more steps "
+        f"than dense training, and the law asks for {100 * abs(own.bias):.1f} % too {more} on average (bias)",
+    )
 
 
 def _nearest(tasks: list[dict[str, Any]], network: Network, ratio: float, horizon: int) -> float | None:

@@ -4,7 +4,7 @@ from statistics import fmean
 
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.artifacts import Judged, long_figure
-from experiments.common.evaluation.gaps import COST, NO_ROW, SCALE, Compared, Task, judged_gaps, judged_order
+from experiments.common.evaluation.gaps import COST, NO_ROW, SCALE, Compared, Task, judged_gaps, judged_order, there_is
 from experiments.common.evaluation.judging import absent
 from experiments.common.evaluation.mergecomp_panels import WAYS, quality_task
 from experiments.common.evaluation.quality_panels import origin
@@ -53,7 +53,8 @@ def _verdicts(rows: list[Row]) -> list[Verdict]:
     """Return sign and rank of gaps to FP32, and whether merging keeps the accuracy; levels are of other networks."""
     found: list[Verdict] = []
     pairs: list[Compared] = []
-    missing, words = [], ""
+    missing: dict[str, str] = {}
+    words = ""
     for key, (paper, compressor) in CELLS.items():
         one = quality_task(rows, compressor)
         if own := top1(one, "fp32"):
@@ -68,13 +69,15 @@ def _verdicts(rows: list[Row]) -> list[Verdict]:
             pairs.append((f"{compressor}: merged over layer-wise", one.gap("mergecomp", "layerwise"), "equal"))
             words = one.words
         else:
-            missing.append(f"merged {compressor}")
+            missing[f"merged {compressor}"] = there_is([one] if one else [], "mergecomp")
     return [*found, judged_order(f"{TABLE}.preserve", pairs, words, missing)]
 
 
 def top1(one: Task | None, way: str) -> list[float]:
-    """Return the final accuracies of one way, in percent, a value for every seed."""
-    return [100 * float(row.metrics["top1"] or 0.0) for row in (one.methods.get(way, ()) if one else ())]
+    """Return the final accuracies of one way, in percent, a value for every seed that FP32 has, if it has any."""
+    rows = one.methods.get(way, ()) if one else ()
+    seeds = one.shared(way, "fp32") if one else []
+    return [100 * float(row.metrics["top1"] or 0.0) for row in rows if not seeds or row.case.seed in seeds]
 
 
 def _printed(key: str) -> dict[str, float]:

@@ -9,11 +9,17 @@ from experiments.common.evaluation.configured import cluster
 from experiments.common.evaluation.gaps import (
     COMMAND,
     LONG,
+    NO_ROW,
+    ONE_SEED,
+    UNSHARED,
     Compared,
+    Missing,
+    Task,
     gaps,
     judged_order,
     task_of,
     tasks,
+    there_is,
 )
 from experiments.common.evaluation.judging import held
 from experiments.common.evaluation.quality_panels import Panel, Quality
@@ -103,12 +109,19 @@ def _parity(claim: str, words: Sequence[str], rows: list[Row]) -> Verdict:
     """Return whether the sketch ends where lossless sums do, on every network that is asked for."""
     every = tasks(_long(rows), sketched)
     known = [task for word in words if (task := task_of(every, word)) and task.knows(SKETCH, LOSSLESS)]
-    missing = [f"S2 Reducer and {LOSSLESS} in place of {TASKS[word]}" for word in words
-               if not any(word in task.model for task in known)]  # fmt: skip
+    missing = {f"S2 Reducer and {LOSSLESS} in place of {TASKS[word]}": _there_are(every, word) for word in words
+               if not any(word in task.model for task in known)}  # fmt: skip
     pairs: list[Compared] = [
         (f"{task.model}: S2 Reducer over lossless", task.gap(SKETCH, LOSSLESS), "not below") for task in known
     ]
     return judged_order(claim, pairs, known, missing)
+
+
+def _there_are(every: Sequence[Task], word: str) -> str:
+    """Return what keeps sketch and lossless sums from being compared on a network, of the one with fewer runs."""
+    own = [task for task in every if word in task.model]
+    states = {there_is(own, name) for name in (SKETCH, LOSSLESS)}
+    return next(state for state in (NO_ROW, ONE_SEED, UNSHARED) if state in states)
 
 
 FIG3 = Figure(
@@ -242,9 +255,13 @@ def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return whether quality holds at the recommended ratio and falls below it."""
     found = [held("s2reducer.appB3.range", (SWEPT[0], SWEPT[-1]), tolerance=0.0)]
     best, most, least = (f"lambda = {ratio:g}" for ratio in (number("s2reducer.appB3.best"), SWEPT[-1], SWEPT[0]))
-    known = [task for task in tasks(_long(rows), sketched) if task.knows(best, most, least)]
+    every = tasks(_long(rows), sketched)
+    known = [task for task in every if task.knows(best, most, least)]
     pairs = gaps(known, (best, most, "equal"), (best, least, "above"))
-    return [*found, judged_order("s2reducer.appB3.best", pairs, known, () if pairs else (best, most, least))]
+    missing: Missing = {} if pairs else {
+        name: there_is(every, name) for name in (best, most, least) if not any(task.knows(name) for task in every)
+    }  # fmt: skip
+    return [*found, judged_order("s2reducer.appB3.best", pairs, known, missing)]
 
 
 def _comm_s(steps: Steps, swept: float) -> float:

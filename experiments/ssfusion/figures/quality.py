@@ -9,6 +9,7 @@ from experiments.common.evaluation.artifacts import long_figure
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
 from experiments.common.evaluation.gaps import (
     COST,
+    NO_ROW,
     Compared,
     Task,
     gaps,
@@ -16,12 +17,14 @@ from experiments.common.evaluation.gaps import (
     judged_order,
     no_row,
     tasks,
+    there_is,
     usual,
 )
 from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.figure import Figure
 from experiments.common.validation.published_steps import number
 from ssfx.core.rows import Row
+from ssfx.lab.calibration.step_law import sent_compression
 
 DENSITY = 0.01
 """The paper's, of runs where a scheme has several."""
@@ -72,13 +75,14 @@ def _fig2(rows: list[Row]) -> list[Panel]:
 
 def _fig2_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
     """Return sign and rank of the gap to tensors one by one, and whether quality falls with the degree."""
-    every = [one for one in tasks(rows, fused) if one.knows(PER_TENSOR)]
+    anyhow = tasks(rows, fused)
+    every = [one for one in anyhow if one.knows(PER_TENSOR)]
     found = []
     for panel, (quality, paper) in DEGREE_PANELS.items():
         stated = printed_by_degree(panel)
         claims = {name: f"ssfusion.fig2.{panel}.fd{name.removesuffix(' %')}.{quality}" for name in stated}
         found += judged_gaps(
-            standing_in(every, paper), claims, stated, PER_TENSOR, paper,
+            standing_in(anyhow, paper), claims, stated, PER_TENSOR, paper,
             lambda name, paper=paper: f"{name} of the tensors joined in place of {paper}",  # type: ignore[misc]
         )  # fmt: skip
     for task in standing_in(every, paper := DEGREE_PANELS["a"][1])[:1]:
@@ -94,7 +98,9 @@ def _fig2_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
         pairs += [(f"{one} over {PER_TENSOR}", task.gap(one, PER_TENSOR), "below") for one in known]
         pairs += [(f"{few} over {more}", task.gap(few, more), "not below") for few, more in pairwise(known)]
     if not pairs:
-        return [*found, no_row("ssfusion.fig2.mono.acc", ["several fusion degrees"])]
+        states = (there_is(anyhow, f"{degree} %") for degree in DEGREES)
+        there = next((state for state in states if state != NO_ROW), NO_ROW)
+        return [*found, no_row("ssfusion.fig2.mono.acc", {"several fusion degrees": there})]
     return [*found, judged_order("ssfusion.fig2.mono.acc", pairs, words)]
 
 
@@ -167,29 +173,39 @@ def _fig5b_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
         here = standing_in(every, paper)
         own = [one for one in here if one.knows("selective")]
         printed = {"selective": 1 + number(_gain_claim(key)), "multi-tensor": 1.0}
-        missing = [name for name in ("selective", "multi-tensor") if not any(one.knows(name) for one in here)]
+        missing = {name: there_is(here, name) for name in ("selective", "multi-tensor")
+                   if not any(one.knows(name) for one in here)}  # fmt: skip
         found += judged_gaps(
             own,
             {"selective": _gain_claim(key)},
             printed,
             "multi-tensor",
             paper,
-            lambda _, missing=missing: ", ".join(missing),  # type: ignore[misc]
+            lambda name, missing=missing: missing or name,  # type: ignore[misc]
         )
         shown += own[:1]
     pairs = gaps(shown, ("selective", "per-tensor", "equal"), ("selective", "dense", "equal"))
     parity = "ssfusion.fig5.acc_parity"
-    return [*found, judged_order(parity, pairs, shown) if pairs else no_row(parity, ["selective"])]
+    if pairs:
+        return [*found, judged_order(parity, pairs, shown)]
+    return [*found, no_row(parity, {"selective": there_is(every, "selective")})]
 
 
 def _fig5b_finding(rows: list[Row]) -> str:
-    """Return how selective quality differs from that of multi-tensor sparsification, for each task."""
+    """Return how selective quality differs from that of multi-tensor sparsification by task, and what both sent."""
     parts = [
-        f"{task.model}: selective over multi-tensor {task.gap('selective', 'multi-tensor')}"
+        f"{task.model}: selective over multi-tensor {task.gap('selective', 'multi-tensor')}{_sent(task)}"
         for task in tasks(rows, way)
         if {"selective", "multi-tensor"} <= set(task.methods)
     ]
     return "; ".join(parts) or "no long row of selective and multi-tensor sparsification"
+
+
+def _sent(task: Task) -> str:
+    """Return how many times fewer bytes than the gradient has both sent, in brackets; "" where a row does not say."""
+    sent = {name: sent_compression(task.methods[name]) for name in ("selective", "multi-tensor")}
+    words = [f"{name} sent {times:.3g}x" for name, times in sent.items() if times is not None]
+    return f" ({', '.join(words)} fewer bytes than the gradient has)" if len(words) == len(sent) else ""
 
 
 def way(row: Row) -> str:
