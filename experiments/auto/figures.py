@@ -192,9 +192,13 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
 
 
 def _laws(rows: list[Row]) -> dict[tuple[str, str], StepLaw]:
-    """Return the law of each method that is shown and task."""
-    found = step_laws(rows, lambda row: f"{name} on {task_of(row)}" if (name := method(row)) in SHOWN else "")
-    return {(label.partition(" on ")[0], law.tasks[0]): law for label, law in found.items()}
+    """Return the law of each method that is shown and task, at the rate of most of its dense runs."""
+    found = step_laws(
+        at_dense_rate(long_rows(rows)),
+        lambda row: f"{name} on {task_of(row)}" if (name := method(row)) in SHOWN else "",
+    )
+    names = [label.partition(" on ") for label in found]
+    return {(name, task): law for (name, _, task), law in zip(names, found.values(), strict=True)}
 
 
 def _step_finding(rows: list[Row]) -> str:

@@ -143,7 +143,7 @@ def tasks(
     """Return the tasks that rows are of; `label` names a row's method, "" for none of them.
 
     Those of most steps come first, of one network those of most methods. Rows of other networks, data, lengths, batches
-    or learning rates are another task, and so are those of other numbers of ranks but `across_ranks`; who ran them is
+    learning rates or clipping are another task, and so are those of other numbers of ranks but `across_ranks`; who ran them is
     the same. Rows of an optimizer that is not the network's customary one are left out, and long runs on other
     numbers of ranks than most of their network, which the law of steps is about, but `across_ranks`.
     """
@@ -159,7 +159,7 @@ def tasks(
         if step_law.task_of(row) != case.model:  # papers train each network by its customary optimizer
             continue
         ranks = 0 if across_ranks else case.world_size
-        key = (case.model, case.dataset, case.steps, case.batch_size, case.lr, ranks)
+        key = (case.model, case.dataset, case.steps, case.batch_size, case.lr, case.clip_norm, ranks)
         found.setdefault(key, []).append(row)
     made = []
     for own in found.values():

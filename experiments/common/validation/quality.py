@@ -68,10 +68,15 @@ def quality(methods: Methods | None = None) -> list[Group]:
             *_group(BY_RATIO, "without one ratio at a time", every, _other_ratios)]  # fmt: skip
 
 
+def network_of(task: str) -> str:
+    """Return the network of a task, whose name has optimizer and rate behind it."""
+    return task.partition(",")[0]
+
+
 def _other_tasks(one: Record, methods: Methods) -> Iterator[dict[str, Any]]:
     """Yield the tasks of the same method on other networks."""
     for method in filter(one.kin, methods):
-        yield from (task for model, task in method["tasks"].items() if model != one.model)
+        yield from (task for name, task in method["tasks"].items() if network_of(name) != network_of(one.model))
 
 
 def _other_ratios(one: Record, methods: Methods) -> Iterator[dict[str, Any]]:
