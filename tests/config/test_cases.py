@@ -172,7 +172,14 @@ BESIDE_THE_GRID = [
     f"{_LSTM} {words} {method}"
     for words in ("optimizer=sgd lr=1 clip_norm=1 world_size=64", "world_size=16 seed=1")
     for method in _METHODS
-]
+] + [
+    f"workload=gpt2_small_wikitext2 clip_norm=1 seed=1 {method}"
+    for method in (
+        "scheme=ddp", "scheme=ddp lr=0.0005", "scheme=powersgd", "scheme=powersgd compressor=powersgd(rank=32)",
+        "scheme=per_tensor compressor=topk density=0.01",
+        "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
+    )
+]  # fmt: skip
 """More ranks than real ones of a small machine, and a second seed alone."""
 
 

@@ -142,10 +142,10 @@ def tasks(
 ) -> list[Task]:
     """Return the tasks that rows are of; `label` names a row's method, "" for none of them.
 
-    Those of most steps come first, of one network those of most methods. Rows of other networks, data, lengths, batches,
-    learning rates or clipping are another task, and so are those of other numbers of ranks but `across_ranks`; who ran
-    them is the same. Rows of an optimizer that is not the network's customary one are left out, and long runs on other
-    numbers of ranks than most of their network, which the law of steps is about, but `across_ranks`.
+    Those of most steps come first, of one network those of most methods. Rows of other networks, data, lengths,
+    batches, learning rates or clipping are another task, and so are those of other numbers of ranks but `across_ranks`;
+    who ran them is the same. Rows of an optimizer that is not the network's customary one are left out, and long runs
+    on other numbers of ranks than most of their network, which the law of steps is about, but `across_ranks`.
     """
     chosen = score or log_quality
     found: dict[tuple[object, ...], list[Row]] = {}
