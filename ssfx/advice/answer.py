@@ -10,6 +10,7 @@ from typing import Literal
 from ssfx.advice.break_even import BreakEven, BreakEvens
 from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.setting import TUNED
+from ssfx.core.numbers import rounded
 from ssfx.schemes import schemes
 
 WORTH = 0.01
@@ -60,7 +61,7 @@ class Answer:
         if gain >= WORTH:
             return f"{self.best.named} seems {gain:.1%} shorter a step, within the error of the simulator; {most}."
         speed = f"{self.best.speedup_vs_dense:.2f}x of dense"
-        return f"The best scheme that compresses is {self.best.scheme}, {speed}; {most}."
+        return f"The best scheme of known quality that compresses is {self.best.scheme}, {speed}; {most}."
 
     def bandwidth(self, gbps: float) -> str:
         """Return for which bandwidth the answer would change; `gbps` is the rate here."""
@@ -75,7 +76,8 @@ class Answer:
             return (
                 f"A step of {name} is shorter than a dense one at every bandwidth up to 10000 Gbit/s, by these times."
             )
-        return f"A step of {name} is shorter than a dense one below {even:.3g} Gbit/s a link; here it is {gbps:g}."
+        below = f"below {rounded(even, 3)} Gbit/s a link"
+        return f"A step of {name} is shorter than a dense one {below}; here it is {gbps:g}."
 
 
 def answer_of(advice: Ranking) -> Answer:

@@ -6,6 +6,7 @@ from functools import cache
 from math import floor, inf, log10
 
 from ssfx.advice.setting import TUNED, Setting, Trial
+from ssfx.core.numbers import rounded
 from ssfx.core.progress import doing
 
 STEPS = 256
@@ -30,9 +31,9 @@ class BreakEven:
 
     def __str__(self) -> str:
         """Return a cell of a table."""
-        rates = ", ".join(f"{gbps:.3g}" for gbps in self.loses_at_gbps)
+        rates = ", ".join(rounded(gbps, 3) for gbps in self.loses_at_gbps)
         always = f"{rate(MARKS[-1]):.0f} Gbit/s and more" if rates else "always"
-        text = {0.0: "never", inf: always}.get(self.gbps, f"{self.gbps:.3g} Gbit/s")
+        text = {0.0: "never", inf: always}.get(self.gbps, f"{rounded(self.gbps, 3)} Gbit/s")
         return f"{text}, but not at {rates}" if rates else text
 
 

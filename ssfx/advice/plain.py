@@ -27,12 +27,14 @@ def _verdict(advice: Advice) -> Iterator[str]:
         but = f"; {near} of them only by less than the error of the simulator" if near else ""
         yield f"compression cannot win here: {baseline} beats every scheme that compresses{but}"
     elif best.speedup_vs_dense < _WORTH:
-        yield f"compression gains less than {_WORTH - 1:.0%} here: the best scheme is {best.scheme}, against {baseline}"
+        where = f"by times alone the best scheme is {best.scheme}, against {baseline}"
+        yield f"compression gains less than {_WORTH - 1:.0%} here: {where}"
     else:
         but = ", which is less than the error of the simulator" if advice.unclear(best) else ""
         but += "" if best in advice.recommendable else "; its quality, or the error of its times, is unknown"
         yield (
-            f"the best scheme that compresses is {best.scheme}, {best.speedup_vs_dense:.2f}x as fast as {baseline}{but}"
+            f"by times alone the best scheme that compresses is {best.scheme}, {best.speedup_vs_dense:.2f}x as fast as "
+            f"{baseline}{but}"
         )
     yield why(dense.trial.simulated, best.trial.simulated, ("tuned dense", best.scheme))[0]
 

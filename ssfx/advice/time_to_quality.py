@@ -17,6 +17,7 @@ from ssfx.advice.setting import Setting
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
+from ssfx.core.numbers import rounded
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
 from ssfx.schemes.make_plan import make_plan
@@ -39,7 +40,7 @@ class Estimate:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+        return "{} ({} to {})".format(*(rounded(one, 3) for one in (self.value, self.low, self.high)))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page
 from ssfx.cli.terminal import print_table, say
 from ssfx.config.advice_question import by_quality, resolve_setting
 from ssfx.core.errors import ConfigError
+from ssfx.core.numbers import rounded
 from ssfx.core.paths import results_dir
 from ssfx.core.plugins import provided
 from ssfx.perf_model.cautions import cautions
@@ -66,6 +67,8 @@ def advise(
             raise ConfigError("target=quality has one table; drop --all, --plot, --html, --break-even and --sources")
         _by_quality(resolve_setting(overrides), as_json)
         return
+    if as_json and (drawn or page):
+        raise ConfigError(f"--json draws nothing: drop --json, or {'--plot' if drawn else '--html'}")
     advice = ranked(resolve_setting(overrides))
     if as_json:
         found = dict(break_evens(advice))
@@ -110,7 +113,7 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
     )  # fmt: skip
     columns = ("scheme", "reached", "steps", "seconds (95 % interval)")
     rows = [
-        (one.scheme, f"{one.reached} of {one.runs}", _or_never(one.steps, f"{one.steps.value:.4g}"),
+        (one.scheme, f"{one.reached} of {one.runs}", _or_never(one.steps, rounded(one.steps.value, 4)),
          _or_never(one.steps, str(one.time_s)))
         for one in found
     ]  # fmt: skip
@@ -139,7 +142,7 @@ def _by_law(setting: Setting, as_json: bool) -> None:
     columns = ("scheme", "steps", "ms a step", "minutes", "more steps rest on")
     known = [one for one in found if one.needed.share is not None]
     print_table(columns, [
-        (one.entry.scheme, f"{one.steps:,.0f}", f"{1e3 * one.entry.iteration_s:.4g}", f"{one.time_s / 60:.4g}",
+        (one.entry.scheme, f"{one.steps:,.0f}", rounded(1e3 * one.entry.iteration_s, 4), rounded(one.time_s / 60, 4),
          str(one.needed))
         for one in known
     ], right=set(columns) - {"scheme", "more steps rest on"})  # fmt: skip

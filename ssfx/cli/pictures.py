@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import check_writable, write_atomic
+from ssfx.core.numbers import rounded
 
 PARTS = {"compute": ("#", "#8cc8ee"), "compression": ("+", "#e69f00"), "exposed exchange": ("-", "#d55e00")}
 """What a step is made of, and the character and colour of each."""
@@ -75,7 +76,7 @@ def lines_svg(lines: Lines, axis: str) -> str:
     for value in sorted({value for value, _ in points}):
         found.append(_text(place(value, 10**y0)[0], 378, f"{value:g}", "middle"))
     for seconds in (10**y0, 10 ** ((y0 + y1) / 2), 10**y1):
-        found.append(_text(64, place(10**x0, seconds)[1] + 4, f"{1e3 * seconds:.4g}", "end"))
+        found.append(_text(64, place(10**x0, seconds)[1] + 4, rounded(1e3 * seconds, 4), "end"))
     for number, (label, line) in enumerate(lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
         path = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in sorted(line.items()))

@@ -141,7 +141,7 @@ def free_bytes(path: Path) -> int:
 
 def megabytes(nbytes: int) -> str:
     """Return a number of bytes for people, in MB of a million."""
-    return f"{nbytes / 1e6:,.3g} MB" if nbytes < 1e9 else f"{nbytes / 1e6:,.0f} MB"
+    return f"{nbytes / 1e6:.3g} MB" if nbytes < 1e8 else f"{nbytes / 1e6:,.0f} MB"
 
 
 def loads(text: str) -> Any:

@@ -53,3 +53,9 @@ def whole(value: Any) -> Any:
     """Return the whole number that a value is, or that it spells: 8 for 8.0, "8" and "0.8e1"; others as they are."""
     found = numeric(value)
     return int(found) if isinstance(found, float) and found.is_integer() else found
+
+
+def rounded(value: float, digits: int) -> str:
+    """Return a number rounded to so many digits, as people write it: "37,910", no "3.791e+04"."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):,.0f}" if "e+" in text else text

@@ -98,6 +98,8 @@ def _path_of(module: str, name: str) -> Path:
     except (ImportError, ValueError):
         spec = None
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        if Path(module).is_file():
+            raise ConfigError(f"{name}: {module} is no Python file; write path/to/file.py:function")
         raise ConfigError(
             f"{name}: no module {module or '(empty)'} is installed or in {Path.cwd()}; write "
             "module:function or path/to/file.py:function"

@@ -147,7 +147,7 @@ class Cluster:
         plausible("nics_per_node", self.nics_per_node, "cluster.nics_per_node")
         if self.world_size > MOST_RANKS:
             raise ConfigError(
-                f"cluster={self.name} would have {self.world_size:.4g} ranks; at most {MOST_RANKS:,} can be simulated"
+                f"cluster={self.name} would have {self.world_size:,} ranks; at most {MOST_RANKS:,} can be simulated"
             )
         if any(not factor > 0 for factor in self.factors.values()):
             raise ConfigError(f"cluster {self.name!r}: factors of primitives must be positive")

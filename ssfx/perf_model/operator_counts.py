@@ -29,6 +29,8 @@ COLUMNS = (
     "matmul_bytes_fixed", "other_bytes_fixed",
 )  # fmt: skip
 """What a row of work holds: per sample, except the kernels and what is `fixed`, which the batch size leaves alone."""
+NOT_COUNTED = {"mask_rcnn": "the boxes it finds decide its work; ssfx run model=mask_rcnn trains it on synthetic boxes"}
+"""Models of `ssfx list models` whose operators cannot be counted, with why, and what works."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ def model_work(model: str) -> ModelWork:
     if is_own(model):
         return _own_work(model)
     path = work_dir() / f"{model}.json"
+    if model in NOT_COUNTED:
+        raise ConfigError(f"{model} has no profile to plan or simulate by: {NOT_COUNTED[model]}")
     if not path.exists():
         raise unknown("model", model, counted())
     return _read(path)

@@ -62,17 +62,17 @@ class Sync(Exchanging):
 
         `where` (bool, in the parameter's shape or one that broadcasts to it) names elements, such as rows of an
         embedding that a mask leaves out; None is all of them. A whole `.grad` that a script sets to zeros or None
-        itself needs no call.
+        itself needs no call. ConfigError for any other `where`, and for one of fewer dimensions, which are not rows.
         """
         name = next((name for name, p in self._params.items() if p is parameter), None)
         if name is None:
             raise ConfigError("discard takes a parameter of the attached model whose gradient is exchanged")
+        where = None if where is None else _elements(where, parameter)
         if parameter.grad is None:
             return
         if where is None:
             parameter.grad.zero_()
         else:
-            where = where.to(parameter.device).expand(parameter.shape)
             parameter.grad.masked_fill_(where, 0.0)
         if self.comm.world_size > 1:
             self._commit.discard(name, where)
@@ -180,3 +180,17 @@ class Sync(Exchanging):
             self._alone.close()
         self._habits.close()
         release_model(self._model)
+
+
+def _elements(where: Any, parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return the elements that `where` names, in the parameter's shape; ConfigError for what is no such mask."""
+    shape, rows = tuple(parameter.shape), f"rows[:{', None' * (parameter.dim() - 1)}]"
+    if not isinstance(where, torch.Tensor) or where.dtype != torch.bool:
+        got = f"a tensor of {where.dtype}" if isinstance(where, torch.Tensor) else f"a {type(where).__name__}"
+        raise ConfigError(f"discard takes a bool tensor that broadcasts to {shape}, got {got}; for rows write {rows}")
+    if 0 < where.dim() < parameter.dim():
+        raise ConfigError(f"a mask of shape {tuple(where.shape)} names no rows of a weight of {shape}; write {rows}")
+    try:
+        return where.to(parameter.device).expand(shape)
+    except RuntimeError:
+        raise ConfigError(f"a mask of shape {tuple(where.shape)} does not broadcast to a weight of {shape}") from None

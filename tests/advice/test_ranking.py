@@ -172,12 +172,25 @@ def test_compressors_with_times_of_several_kinds_are_told():
     assert not any("not of one kind" in line for line in sentences(advise(where, ["topk", "per_tensor"])))
 
 
+def test_an_answer_of_known_quality_and_the_best_by_times_do_not_contradict_each_other():
+    advice = advise(setting(gbps=1000.0), ["ddp_fp16", "topk"])
+    known, fastest = advice.recommendable[0], advice.compressing[0]
+    assert known.scheme == "ddp_fp16"
+    reason = answer_of(advice).reason
+    assert reason.startswith(
+        f"The best scheme of known quality that compresses is ddp_fp16, {known.speedup_vs_dense:.2f}x"
+    )
+    assert fastest.scheme in sentences(advice)[1]
+
+
 def test_less_than_one_percent_is_not_called_a_win():
     where = setting()
     even = BreakEvens(where).of("topk").gbps
     near, far = (sentences(advise(where.at(gbps), ["topk"]))[0] for gbps in (even, even / 2))
-    assert near.startswith("compression gains less than 1% here: the best scheme is topk, against tuned dense")
-    assert far.startswith("the best scheme that compresses is topk")
+    assert near.startswith(
+        "compression gains less than 1% here: by times alone the best scheme is topk, against tuned dense"
+    )
+    assert far.startswith("by times alone the best scheme that compresses is topk")
 
 
 def test_one_device_has_nothing_to_compare():

@@ -8,6 +8,7 @@ from ssfx.advice.cases import simulate_case
 from ssfx.cli import main
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.errors import ConfigError
+from ssfx.core.numbers import rounded
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.simulator.pricing import device_memory as memory_module
 from ssfx.simulator.pricing.device_memory import GB, device_memory
@@ -47,6 +48,17 @@ def test_what_does_not_fit_names_the_largest_batch_that_does():
     assert replace(needed, batch_size=5).fits
     assert not replace(needed, batch_size=6).fits
     assert replace(needed, batch_size=5).text.startswith("fits: 71.8 of 80 GB (")
+
+
+def test_large_numbers_are_written_as_people_do():
+    needed = of("scheme=ddp", "batch_size=8")
+    assert "does not fit: 85,600 of 80 GB at batch 9999" in replace(needed, batch_size=9999).text
+    assert [rounded(value, 4) for value in (37912.3, 9999.6, 975.53, 0.00123)] == [
+        "37,910",
+        "10,000",
+        "975.5",
+        "0.00123",
+    ]
 
 
 def test_what_fits_at_no_batch_names_the_devices_to_share_the_state():

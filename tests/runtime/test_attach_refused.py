@@ -1,5 +1,6 @@
 """What `ssfx.attach` and `load_state_dict` refuse, in one line and on every rank."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,36 @@ def test_a_dtype_that_cannot_be_sent_is_named(parameter: torch.Tensor, options: 
     assert "\n" not in text
     for word in words:
         assert word in text
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (
+            slice(0, 3),
+            "discard takes a bool tensor that broadcasts to (4, 4), got a slice; for rows write rows[:, None]",
+        ),
+        (torch.tensor([0, 2]), "got a tensor of torch.int64; for rows write rows[:, None]"),
+        (
+            torch.tensor([True, False, True, False]),
+            "a mask of shape (4,) names no rows of a weight of (4, 4); write rows",
+        ),
+        (torch.ones(3, 1, dtype=torch.bool), "a mask of shape (3, 1) does not broadcast to a weight of (4, 4)"),
+    ],
+    ids=["slice", "indices", "one dimension", "another shape"],
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_discard_refuses_what_is_no_mask_of_rows(where: Any, said: str, before: bool) -> None:
+    model = nn.Linear(4, 4)
+    sync = ssfx.attach(model, sgd(model.parameters()))
+    if not before:
+        model(torch.ones(2, 4)).sum().backward()
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        sync.discard(model.weight, where)
+    assert before or bool(model.weight.grad.all())
+    sync.discard(model.weight, torch.tensor([True, False, True, False])[:, None])
+    assert before or model.weight.grad.count_nonzero(dim=1).tolist() == [0, 4, 0, 4]
+    sync.detach()
 
 
 def test_a_model_with_nothing_to_train_is_refused() -> None:

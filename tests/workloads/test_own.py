@@ -106,6 +106,13 @@ def test_a_run_of_both_trains_and_is_scored() -> None:
     assert result.metrics["top1"] > 0.5
 
 
+def test_a_model_that_does_not_take_a_batch_is_named_with_the_data_set() -> None:
+    case = make_case(model=f"{FILE}:small", dataset="digits", steps=1, batch_size=10, scheme="ddp")
+    said = r"own_models\.py:small fails on a batch of dataset=digits, 10x1x32x32: mat1 and mat2 shapes cannot"
+    with pytest.raises(RunError, match=said):
+        train(case, lambda _: None, ssfx.attach)
+
+
 def test_a_data_set_of_ones_own_has_a_fingerprint_and_may_hold_nothing_out(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     text = "import torch\ndef make(train):\n    return [(torch.ones(2) * {}, i) for i in range(9)] if train else None\n"

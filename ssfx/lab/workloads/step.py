@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from ssfx.core.case import Case
-from ssfx.core.errors import unknown
+from ssfx.core.errors import RunError, unknown
+from ssfx.core.user_code import is_own
 from ssfx.lab.results.density_bins import binned
 from ssfx.lab.workloads.checks import OPTIMIZERS
 from ssfx.lab.workloads.clock import Clock, Mark
@@ -258,8 +259,14 @@ class Stepper:
             self._sync.tracer.span(stage, start_s, end_s)
 
     def _forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        with forward_in(self._case.precision, self._device):
-            return cross_entropy(self._model, inputs, targets)
+        try:
+            with forward_in(self._case.precision, self._device):
+                return cross_entropy(self._model, inputs, targets)
+        except RuntimeError as error:
+            if not is_own(self._case.model):  # what a model of ours reads was compared before anything was started
+                raise
+            batch = f"dataset={self._case.dataset}, {'x'.join(map(str, inputs.shape))}"
+            raise RunError(f"{self._case.model.partition('#')[0]} fails on a batch of {batch}: {error}") from error
 
     def _backward(self, loss: torch.Tensor) -> None:
         scaled = self._scaler.scale(loss) if self._scaler else loss

@@ -8,6 +8,7 @@ from typing import Any
 from ssfx.collectives import Reducer, collectives
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.numbers import rounded
 from ssfx.perf_model.devices import SIXTEEN_BIT, device, has_sheet
 from ssfx.perf_model.operator_counts import is_counted, model_work
 from ssfx.perf_model.saved_profiles import given_time
@@ -179,7 +180,7 @@ class DeviceMemory:
 
 
 def _gb(nbytes: float) -> str:
-    return f"{nbytes / GB:.3g}" if nbytes >= 0.1 * GB else f"{nbytes / GB:.2f}"
+    return rounded(nbytes / GB, 3) if nbytes >= 0.1 * GB else f"{nbytes / GB:.2f}"
 
 
 def device_memory(
