@@ -326,7 +326,8 @@ def undo(
         elif param.grad is not None:
             param.grad.fill_(float("nan"))
     if reason or (rank == 0 and is_round(count)):
-        return reason or "an exchanged number of another rank is not finite"
+        tip = "; with a GradScaler, give it to attach: attach(..., scaler=scaler)" if scaler is None else ""
+        return (reason or "an exchanged number of another rank is not finite") + tip
     return None
 
 
