@@ -173,7 +173,7 @@ BESIDE_THE_GRID = [
     for words in ("optimizer=sgd lr=1 clip_norm=1 world_size=64", "world_size=16 seed=1")
     for method in _METHODS
 ] + [
-    f"workload=gpt2_small_wikitext2 clip_norm=1 seed=1 {method}"
+    f"engine=virtual workload=gpt2_small_wikitext2 clip_norm=1 seed=1 repeats=1 {method}"
     for method in (
         "scheme=ddp", "scheme=ddp lr=0.0005", "scheme=powersgd", "scheme=powersgd compressor=powersgd(rank=32)",
         "scheme=per_tensor compressor=topk density=0.01",
