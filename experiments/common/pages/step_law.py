@@ -113,8 +113,9 @@ def varied_block(rows: Sequence[Row]) -> str:
             missed = len(found.bounds) / (len(found.bounds) + len(found.pairs))
             told = "worse" if missed > MOST_UNREACHED else f"{100 * (delay / other.case.steps + factor):+.0f} %"
             qualities = (_quality(one) for one in (row, other))
+            rate = setting_of(row).partition("rate ")[2]
             lines.append((
-                name, task, str(row.case.world_size), setting_of(row).partition("rate ")[2], *qualities, told, f"{100 * missed:.0f} %"
+                name, task, str(row.case.world_size), rate, *qualities, told, f"{100 * missed:.0f} %"
             ))  # fmt: skip
     return f"{_growth(rank_growth(rows))}{table(VARIED_HEADER, lines)}"
 
