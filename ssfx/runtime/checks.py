@@ -311,7 +311,8 @@ def weights_apart(comm: Comm, params: Iterable[torch.nn.Parameter], facts: Calla
     """
     mine = torch.zeros(1, dtype=torch.int64, device=comm.device)
     for p in params:
-        mine += p.detach().reshape(-1).view(_INTEGERS[p.element_size()]).sum(dtype=torch.int64)
+        bits = p.detach().reshape(-1).view(_INTEGERS[min(8, p.element_size())])
+        mine += bits.sum(dtype=torch.int64).to(mine.device)
     if len(set(comm.all_gather(mine).wait().view(-1).tolist())) == 1:
         return ""
     return difference(gather_facts(comm, facts())) or "a step, a load or a change that not every rank made"

@@ -306,9 +306,8 @@ class Exchanging(Uneven):
 
     def _look_for_parted_ranks(self) -> None:
         """Now and then: a warning, once, where ranks began this step with unequal weights."""
-        if (
-            self._parted or not compared_after(self.step) or self.comm.serial or self._join_config.enable
-        ):  # of join, see its end
+        elsewhere = self.comm.serial or self._join_config.enable  # ranks that share weights; the end of `join` compares
+        if elsewhere or self._parted or not compared_after(self.step):
             return
         self._parted = weights_apart(self.comm, self._params.values(), lambda: {
             **optimizer_facts(self.optimizers), "number of averages that were thrown away": str(self._commit.discarded),

@@ -20,7 +20,9 @@ from runtime.work_guards import UNTAKABLE, _lazy, _loss_with_weights, error_of
 from torch import nn
 
 import ssfx
-from ssfx.runtime.checks import several_ranks
+from ssfx.collectives.comm import Comm
+from ssfx.collectives.local_comm import World
+from ssfx.runtime.checks import several_ranks, weights_apart
 
 LR_SCALED = SPARSE | {"memory": "lr_scaled"}
 
@@ -295,3 +297,15 @@ def test_ranks_whose_weights_part_are_told_so_once_with_the_reason(
         return
     (line,) = first
     said(line, "no longer equal on all ranks (compared before step 10)", why)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128])
+def test_weights_of_any_dtype_are_compared_by_their_bits(dtype: torch.dtype) -> None:
+    def work(comm: Comm) -> str:
+        weights = nn.Parameter(torch.ones(3, 2, dtype=dtype).t())
+        same = weights_apart(comm, [weights], dict)
+        with torch.no_grad():
+            weights[0, 0] += comm.rank
+        return same or weights_apart(comm, [weights], dict)
+
+    assert set(World(2).run(work)) == {"a step, a load or a change that not every rank made"}

@@ -1,4 +1,4 @@
-"""What SSFusion may be told: its extensions, and where the paper and the authors' public code differ."""
+"""Options of SSFusion: its two extensions, and where the paper and the authors' public code differ."""
 
 from __future__ import annotations
 
