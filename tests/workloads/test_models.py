@@ -59,6 +59,7 @@ SIZES = {
     "vgg_small_cifar10": (292_938, 12),
     "lstm_wikitext2_small": (546_304, 10),
     "gpt2_small_wikitext2": (1_127_552, 40),
+    "vit_small_cifar10": (611_082, 56),
     "llama3_8b": (8_030_261_248, 291),
     "qwen3_8b": (8_190_735_360, 399),
     "qwen3_1_7b": (1_720_574_976, 310),

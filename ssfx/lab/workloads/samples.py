@@ -81,6 +81,7 @@ SAMPLES = {
         _cifar(100),
     ),
     "vit_huge": _imagenet("adamw"),
+    "vit_small_cifar10": Sample((3, 32, 32), "adamw", "class", 10),
     "dit_xl": Sample((4, 32, 32), "adamw", "class", 1000),
     "whisper_large": Sample((80, 3000), "adamw", "transcript", 51865),
     "llama3_8b": _text(8192, "adamw", 128256),

@@ -104,12 +104,12 @@ def span_reader(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.M
     return SpanReader(bert_qa(width=width, layers=layers, heads=heads, vocabulary=vocabulary))
 
 
-def vit(*, width: int, layers: int, heads: int, patch: int = 16) -> nn.Module:
-    """Return a vision transformer for 224x224 images in square patches and 1000 classes."""
+def vit(*, width: int, layers: int, heads: int, patch: int = 16, side: int = 224, num_classes: int = 1000) -> nn.Module:
+    """Return a vision transformer for square images in square patches."""
     transformers = _transformers()
     config = transformers.ViTConfig(
         hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width,
-        patch_size=patch, num_labels=1000,
+        patch_size=patch, image_size=side, num_labels=num_classes,
     )  # fmt: skip
     model: nn.Module = transformers.ViTForImageClassification(config)
     return model
