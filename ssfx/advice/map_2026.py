@@ -35,7 +35,7 @@ def place_on_map(cluster: Cluster) -> str:
     near = min(here, key=lambda one: abs(log(one["gbps"] / gbps)))
     return (
         f"of {near['models']} other models at {near['gbps']:.3g} Gbit/s per GPU, compression surely pays for "
-        f"{near['wins']} ({PAGE})"
+        f"{near['wins']}; in the median it may need {near['affords']:.3g} times the steps ({PAGE})"
     )
 
 

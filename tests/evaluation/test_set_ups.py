@@ -64,6 +64,15 @@ def test_a_win_is_beyond_the_error_and_in_time_to_quality():
     assert place(1, 0.9, method(1.0)).gain == 0
 
 
+def test_what_compression_affords_asks_for_no_quality():
+    """A step of 1.0 s in place of 1.3 s may need 1.3 times the steps; surely so if the error is below the gain."""
+    unknown = method(1.0, None)
+    assert place(1, 1.3, unknown, method(1.2)).affords == pytest.approx(1.3)
+    assert place(1, 0.9, unknown).affords == place(1, 2.0, replace(unknown, sends=("16-bit sums",))).affords == 1
+    shorter = {error: place(1, 1.3, method(1.0, None, error)).surely_shorter for error in (0.1, 0.2, None)}
+    assert shorter == {0.1: True, 0.2: False, None: False}
+
+
 def test_set_ups_are_counted_by_hand():
     every = [place(1, 2.0, method(1.0), method(1.5, None)), place(10, 1.05, method(1.0)), place(100, 1.0, method(1.0))]
     whole = counted(every)
@@ -165,7 +174,7 @@ def test_the_map_in_the_package_is_what_the_rows_give(committed: list[Row]):
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("64gpu", {}, "of 8 other models at 50 Gbit/s per GPU, compression surely pays for 0 (docs/edition2026.md)"),
+        ("64gpu", {}, "of 8 other models at 50 Gbit/s per GPU, compression surely pays for 0; in the median it may need"),
         ("64gpu", {"inter.gbps": 50}, "at 12.5 Gbit/s per GPU"),
         ("acpsgd_10gbe", {"device": "h100"}, "at 3.12 Gbit/s per GPU"),
         ("local", {"device": "cpu"}, ""),

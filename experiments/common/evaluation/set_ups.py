@@ -97,6 +97,19 @@ class CheckedPlace:
         known = method.compresses and method.error is not None and method.runs >= FEWEST_RUNS
         return known and surely_less(method.to_quality_s, self.dense_s, method.error or 0.0)
 
+    @property
+    def affords(self) -> float:
+        """How many times dense training's steps the shortest compressed step may need and still pay; at least 1."""
+        return max([1.0, *(self.dense_s / one.iteration_s for one in self.methods if one.compresses)])
+
+    @property
+    def surely_shorter(self) -> bool:
+        """Whether the step of some method that compresses is shorter than the dense one beyond the validated error."""
+        return any(
+            one.compresses and one.error is not None and surely_less(one.iteration_s, self.dense_s, one.error)
+            for one in self.methods
+        )
+
     def used(self, *, compressed: bool) -> float:
         """Return the share of a device's time that computes, dense or with the best method of known quality."""
         return self.alone_s / self.dense_s * (1 + self.gain if compressed else 1)
@@ -260,15 +273,20 @@ def on_the_map(found: Iterable[CheckedPlace]) -> list[CheckedPlace]:
 
 
 def map_lines(found: Iterable[CheckedPlace]) -> list[dict[str, Any]]:
-    """Return a line for each device, precision, network and rate of the map, over its models."""
+    """Return a line for each device, precision, network and rate of the map, over its models.
+
+    affords: the median of what compressed training may take, as a multiple of dense steps, and still pay. shorter: how
+    many models have a compressed step that is surely shorter; wins: how many a surely shorter time to quality.
+    """
     groups: dict[tuple[str, str, str, float], list[CheckedPlace]] = {}
     for one in on_the_map(found):
         groups.setdefault((one.device, one.precision, one.network, one.gbps), []).append(one)
     return [
         {
             "device": device, "precision": precision, "network": network, "gbps": gbps,
-            "gain": round(median(one.gain for one in here), 4), "wins": sum(bool(one.wins) for one in here),
-            "models": len(here), "checked": any(one.checked for one in here),
+            "affords": round(median(one.affords for one in here), 3),
+            "shorter": sum(one.surely_shorter for one in here), "wins": sum(bool(one.wins) for one in here),
+            "models": len(here),
         }
         for (device, precision, network, gbps), here in sorted(groups.items())
     ]  # fmt: skip

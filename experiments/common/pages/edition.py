@@ -34,7 +34,7 @@ def first_figure(rows: Sequence[Row]) -> str:
     found, _ = places([row for row in rows if row.case.experiment == EXPERIMENT])
     if not found:
         return NO_ROWS
-    return f"![gain of the best method by GPU and bandwidth](docs/img/{PICTURE}.png)\n\n{counted(found).sentence}."
+    return f"![how many more steps compression may cost and still pay](docs/img/{PICTURE}.png)\n\n{counted(found).sentence}."
 
 
 def edition_block(rows: Sequence[Row]) -> str:

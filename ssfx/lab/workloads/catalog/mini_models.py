@@ -65,8 +65,8 @@ for _model in (
     Model("gpt2_small_wikitext2", "GPT-2 on words, 3 layers of width 128, tied head, 1.1 M parameters", _WIKITEXT,
           network("hugging_face.gpt2", width=128, layers=3, heads=4, vocabulary=WORDS, positions=64, dropout=0.0), 4,
           _GPT2, 64),
-    Model("vit_small_cifar10", "vision transformer for CIFAR-10, 3 layers of width 128 on patches of 4x4, 611 k parameters",
-          _IMAGES, network("hugging_face.vit", width=128, layers=3, heads=4, patch=4, side=32, num_classes=10), 8,
+    Model("vit_small_cifar10", "ViT for CIFAR-10, 3 layers of width 128 on patches of 4x4, 611 k parameters", _IMAGES,
+          network("hugging_face.vit", width=128, layers=3, heads=4, patch=4, side=32, num_classes=10), 8,
           "transformers ViTForImageClassification"),
 ):  # fmt: skip
     models.add(_model)
