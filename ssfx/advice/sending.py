@@ -14,7 +14,7 @@ from ssfx.schemes.search.auto_steps import (
     measured_steps,
     scheme_laws,
     steps_of_method,
-    worst_of,
+    steps_of_tasks,
 )
 from ssfx.schemes.search.recorded_network import Network
 from ssfx.simulator.pricing.message_sizes import plan_bytes
@@ -80,7 +80,7 @@ def steps_of_scheme(plan: Plan, density: float | None, network: Network, train_s
         for task in law["tasks"].values()
     ]  # fmt: skip
     ratio = sum(spec.nbytes for spec in plan.tensors) / plan_bytes(plan)
-    own = worst_of(tasks, replace(network, ranks=plan.world_size), ratio, train_steps, plan.scheme)
+    own = steps_of_tasks(tasks, replace(network, ranks=plan.world_size), ratio, train_steps, plan.scheme)
     return steps_of(plan, network, train_steps) if own.unknown else own.no_gain
 
 

@@ -34,7 +34,8 @@ def first_figure(rows: Sequence[Row]) -> str:
     found, _ = places([row for row in rows if row.case.experiment == EXPERIMENT])
     if not found:
         return NO_ROWS
-    return f"![how many more steps compression may cost and still pay](docs/img/{PICTURE}.png)\n\n{counted(found).sentence}."
+    shows = "how many more steps compression may cost and still pay"
+    return f"![{shows}](docs/img/{PICTURE}.png)\n\n{counted(found).sentence}."
 
 
 def edition_block(rows: Sequence[Row]) -> str:

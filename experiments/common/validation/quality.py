@@ -14,7 +14,7 @@ from typing import Any
 from experiments.common.validation.groups import Group
 from experiments.common.validation.scores import Pair, score
 from ssfx.schemes.carrier import keeps_fraction
-from ssfx.schemes.search.auto_steps import ABOUT, Needed, alike, measured_steps, needed, worst_of
+from ssfx.schemes.search.auto_steps import ABOUT, Needed, alike, measured_steps, needed, steps_of_tasks
 from ssfx.schemes.search.recorded_network import Network
 
 NAME = "quality"
@@ -94,7 +94,7 @@ def _group(name: str, how: str, methods: Methods, others: Others) -> Iterator[Gr
     for one in every:
         network, ratio = Network(one.task["family"], one.task["optimizer"], ()), one.task["compression"]
         rest = list(others(one, methods))
-        told = worst_of(rest, network, ratio, one.horizon, one.method["compressor"])
+        told = steps_of_tasks(rest, network, ratio, one.horizon, one.method["compressor"])
         share = told.share
         if one.actual.share is None:
             missed, hoped = missed + 1, hoped + (share is not None)

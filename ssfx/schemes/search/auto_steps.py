@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, log
+from statistics import median
 from typing import Any, Literal
 
 from ssfx.core.files import loads, read
@@ -88,7 +89,7 @@ def rank_growth() -> dict[str, Any]:
 def steps_of_method(
     network: Network, collective: str, compressor: str, density: float, calls: str, train_steps: int = TRAIN_STEPS
 ) -> Needed:
-    """Return what a method needs in a training of so many dense steps of `network`: the worst record that holds.
+    """Return what a method needs in a training of so many dense steps of `network`, by all records that hold.
 
     `calls`: whether "each" tensor has a compressor call of its own or calls are "joint", which matters to selections.
     """
@@ -100,12 +101,13 @@ def steps_of_method(
         and alike(row["compressor"]) == alike(compressor)
         for task in row["tasks"].values()
     ]  # fmt: skip
-    return worst_of(tasks, network, ratio, train_steps, compressor)
+    return steps_of_tasks(tasks, network, ratio, train_steps, compressor)
 
 
-def worst_of(tasks: list[dict[str, Any]], network: Network, ratio: float, train_steps: int, what: str) -> Needed:
-    """Return the worst of the tasks that hold for a compression of `network`; without any, what was never recorded.
+def steps_of_tasks(tasks: list[dict[str, Any]], network: Network, ratio: float, train_steps: int, what: str) -> Needed:
+    """Return what the tasks that hold for a compression of `network` say; without any, what was never recorded.
 
+    That is the median of what they needed, and the worst run of all; where a task missed the quality, so does this.
     Long runs count before short tasks, which cannot tell a delay from a factor.
     """
     if not tasks:
@@ -120,7 +122,13 @@ def worst_of(tasks: list[dict[str, Any]], network: Network, ratio: float, train_
             None, f"{UNKNOWN}: {what} compresses this network {ratio:.3g}x, recorded of {network.text} at {recorded}"
         )
     long = [task for task in near if task["long"] is not None]
-    return max((needed(task, train_steps, network.ranks) for task in long or near), key=_worst)
+    found = [needed(task, train_steps, network.ranks) for task in long or near]
+    worst = max(found, key=_worst)
+    shares = [one.share for one in found if one.share is not None]
+    if worst.share is None or len(found) == 1:
+        return worst
+    source = f"median of {len(found)} tasks, the worst of them {worst.source}"
+    return replace(worst, share=median(shares), source=source, runs=sum(one.runs for one in found))
 
 
 def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, ranks: int | None = None) -> Needed:
