@@ -174,7 +174,7 @@ def test_the_map_in_the_package_is_what_the_rows_give(committed: list[Row]):
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("64gpu", {}, "of 8 other models at 50 Gbit/s per GPU, compression surely pays for 0; in the median it may need"),
+        ("64gpu", {}, "of 8 other models at 50 Gbit/s per GPU, compression surely pays for 0; in the median"),
         ("64gpu", {"inter.gbps": 50}, "at 12.5 Gbit/s per GPU"),
         ("acpsgd_10gbe", {"device": "h100"}, "at 3.12 Gbit/s per GPU"),
         ("local", {"device": "cpu"}, ""),
