@@ -350,7 +350,9 @@ def test_the_compression_counts_and_not_the_rank() -> None:
         (TRANSFORMER, "transformer"), (CONV, "conv"), ((*CONV, ("fc.weight", (9999, 999))), "conv"),
         ((("lstm.weight_hh_l0", (40, 10)),), "lstm"), ((("rnn.weight_hh_l0", (10, 10)),), ""),
         ((("lstm.weight_hh_l0", (40, 10)), *TRANSFORMER), ""), ((("fc.weight", (10, 10)),), ""),
-        ((*TRANSFORMER, *CONV), ""), ((*TRANSFORMER, ("patch.weight", (8, 3, 4, 4))), ""),
+        ((*TRANSFORMER, *CONV), ""), ((*TRANSFORMER, ("patch.weight", (8, 3, 4, 4))), "vision transformer"),
+        ((*TRANSFORMER, ("patch.weight", (8, 4, 2, 2))), ""),  # of latents, as what diffuses has
+        ((*TRANSFORMER, ("patch.weight", (8, 3, 4, 4)), ("wte", (99, 8))), ""),
         ((*TRANSFORMER, ("mlp.down", (4, 10, 10))), ""), ((*TRANSFORMER, ("experts.0.weight", (10, 10))), ""),
         ((*TRANSFORMER, ("position", (1, 9, 10))), "transformer"),
     ],

@@ -10,37 +10,47 @@ from ssfx.compressors import build
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
-FAMILIES = ("conv", "lstm", "transformer")
+FAMILIES = ("conv", "lstm", "transformer", "vision transformer")
 _ATTENTION = ("attn", "attention", "qkv", "q_proj", "in_proj_weight")
 _RECURRENT = "weight_hh"
 _EXPERTS = "expert"
+_BESIDE_PIXELS = (
+    "modulation", "adaln", "time_emb", "timestep", "t_embed", "wte", "embed_tokens", "token_emb", "word_emb",
+)  # fmt: skip
+"""Names of what diffuses, or reads text too: no classifier of images has them."""
 _KERNEL_DIMS = 4
 """Dimensions of the weights of a convolution over images. Experts of a transformer are stacked in three."""
+_COLOURS = (1, 3)
+_NONE = "networks of no recorded family"
 
 
 def family_of(tensors: Sequence[TensorSpec]) -> str:
     """Return which of FAMILIES the tensors are of, "" where they are of none or of several.
 
-    Names of attention make a transformer. None was recorded with experts, or with kernels over images or sound (as
-    vision and diffusion transformers have for patches): these are of no family. torch's LSTM has weight_hh of (4 h, h);
-    other networks with kernels over images are convolutional. An LSTM with attention is of no family.
+    Names of attention make a transformer; a single kernel over pixels, its patches, makes it one of images. None was
+    recorded with experts, of sound, of text and images, or that diffuses: these are of no family. torch's LSTM has
+    weight_hh of (4 h, h); other networks with kernels over images are convolutional. An LSTM with attention has none.
     """
     attends = any(word in spec.name.lower() for spec in tensors for word in _ATTENTION)
     recurrent = [spec.shape for spec in tensors if _RECURRENT in spec.name]
-    kernels = sum(spec.numel for spec in tensors if len(spec.shape) == _KERNEL_DIMS)
+    kernels = [spec.shape for spec in tensors if len(spec.shape) == _KERNEL_DIMS]
     if recurrent:
         gated = all(len(shape) == 2 and shape[0] == 4 * shape[1] for shape in recurrent)
         return "lstm" if gated and not attends and not kernels else ""
     if attends:
         experts = any(_EXPERTS in spec.name.lower() for spec in tensors)
-        stacked = any(sum(size > 1 for size in spec.shape) > 2 for spec in tensors)
-        return "" if experts or stacked else "transformer"
+        stacked = [spec.shape for spec in tensors if sum(size > 1 for size in spec.shape) > 2]
+        if experts or not stacked:
+            return "" if experts else "transformer"
+        beside = any(word in spec.name.lower() for spec in tensors for word in _BESIDE_PIXELS)
+        patches = stacked == kernels and len(kernels) == 1 and kernels[0][1] in _COLOURS
+        return "vision transformer" if patches and not beside else ""
     return "conv" if kernels else ""
 
 
 def in_words(family: str, optimizer: str) -> str:
     """Return a family and an optimizer for people."""
-    what = {"": "networks of no recorded family", "transformer": "transformers"}.get(family, f"{family} networks")
+    what = f"{family}s" if family.endswith("transformer") else f"{family} networks" if family else _NONE
     return f"{what} with {optimizer or 'an unknown optimizer'}"
 
 
