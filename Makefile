@@ -1,9 +1,9 @@
 # Every target makes its own environment first, from PyPI, and reuses it: nothing else needs to be typed.
 # VENV=<directory> puts the environment elsewhere; PYTHON=<interpreter> chooses the Python that makes it; WORKERS=<number>
-# is how many processes test, each of which may start up to eight ranks.
+# is how many processes test: they wait for ranks, up to eight each, more than they compute.
 
 VENV ?= .venv
-WORKERS ?= 2
+WORKERS ?= 4
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 --durations-min=5
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
