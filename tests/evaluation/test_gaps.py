@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from evaluation.long_runs import long_row, others, seeds
 
-from experiments.common.evaluation.gaps import Gap, Task, judged_gaps, judged_order, no_row, tasks, trained
+from experiments.common.evaluation.gaps import UNCONVERGED, Gap, Task, judged_gaps, judged_order, no_row, tasks, trained
 from experiments.common.evaluation.noise import t95
 from ssfx.core.rows import Row
 
@@ -48,10 +48,14 @@ def test_without_another_method_the_sign_is_partly_and_a_single_seed_says_nothin
     assert {one.outcome for one in judged_gaps(found, CLAIMS, PRINTED)} == {"not attempted"}
 
 
-def test_a_gap_that_is_printed_as_even_is_held_to_the_noise_and_ties_to_each_other() -> None:
+def test_equal_quality_at_the_end_is_neither_held_nor_refuted_by_runs_that_stop_early() -> None:
     tied = {"good": 1.0, "bad": 1.0}
-    assert outcomes(tied, good=0.5, bad=0.5) == {"a": "agrees", "b": "agrees"}
-    assert outcomes(tied, good=0.5, bad=0.3) == {"a": "partly", "b": "disagrees"}
+    for bad in (0.5, 0.3):
+        found = judged_gaps([task(good=0.5, bad=bad)], CLAIMS, tied)
+        assert {one.outcome for one in found} == {"not comparable"}
+        assert all(UNCONVERGED in one.reason and "gap " in one.ours for one in found)
+    even = judged_order("x", [("a over b", Gap(-0.1, 0.02), "equal"), ("c over d", Gap(0.1, 0.02), "above")], "")
+    assert (even.outcome, UNCONVERGED in even.reason) == ("not comparable", True)
 
 
 def test_noise_is_pooled_over_the_methods_that_trained_and_needs_several() -> None:
@@ -143,8 +147,8 @@ def test_perplexity_is_better_where_it_is_lower() -> None:
     [
         (Gap(0.1, 0.02), "above", True), (Gap(0.1, 0.02), "below", False), (Gap(0.01, 0.02), "above", None),
         (Gap(0.01, 0.02), "clearly above", False), (Gap(0.01, 0.2), "clearly above", None),
-        (Gap(0.1, 0.02), "clearly above", True), (Gap(0.01, 0.02), "equal", True), (Gap(0.01, 0.2), "equal", None),
-        (Gap(0.1, 0.02), "equal", False), (Gap(0.1, 0.02), "not below", True), (Gap(0.0, 0.02), "not below", True),
+        (Gap(0.1, 0.02), "clearly above", True), (Gap(0.01, 0.02), "equal", None), (Gap(0.1, 0.02), "equal", None),
+        (Gap(0.1, 0.02), "not below", True), (Gap(0.0, 0.02), "not below", True),
         (Gap(-0.1, 0.02), "not below", False), (Gap(0.1, None), "above", None),
     ],
 )  # fmt: skip

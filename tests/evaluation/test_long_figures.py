@@ -9,7 +9,7 @@ import pytest
 from evaluation.long_runs import long_row, others, seeds
 from evaluation.test_simulated_figures import simulated
 
-from experiments.common.evaluation.gaps import tasks
+from experiments.common.evaluation.gaps import UNCONVERGED, tasks
 from experiments.common.evaluation.quality_panels import Panel
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.figure import Figure
@@ -246,9 +246,9 @@ def test_fig_5b_follows_its_gains() -> None:
 
     good = outcomes("ssfusion.fig5b", [*rows("vgg_small_cifar10", 0.5, 0.4), *rows(TEXT, 75.0, 90.0)])
     assert (good["fig5.resnet152.gain"], good["fig5.gpt2large.gain"]) == ("partly", "partly")  # a sign, nothing to rank
-    assert (good["fig5.acc_parity"], good["fig5.bertlarge.gain"]) == ("agrees", "not attempted")
+    assert (good["fig5.acc_parity"], good["fig5.bertlarge.gain"]) == ("not comparable", "not attempted")
     bad = outcomes("ssfusion.fig5b", [*rows("vgg_small_cifar10", 0.4, 0.5), *rows(TEXT, 90.0, 75.0)])
-    assert set(bad.values()) == {"disagrees", "not attempted"}
+    assert set(bad.values()) == {"disagrees", "not attempted", "not comparable"}
 
 
 def test_acp_sgd_follows_its_gaps() -> None:
@@ -259,13 +259,10 @@ def test_acp_sgd_follows_its_gaps() -> None:
                 *seeds(quality=quality, **given, **slow), *seeds(quality=without, **{**given, "memory": "none"}),
                 *seeds(quality=without, **{**given, "compressor": "acpsgd(warm_start=False)"})]  # fmt: skip
 
-    close, far = (outcomes("acpsgd.fig6", rows(quality, 0.3)) for quality in (0.5, 0.3))
-    assert (close["fig6.vgg16"], far["fig6.vgg16"]) == (
-        "not comparable",
-        "disagrees",
-    )  # 0.5 points are finer than noise
-    assert (close["fig6.parity"], far["fig6.parity"]) == ("not comparable", "disagrees")
-    assert "no long row of ResNet" in judged("acpsgd.fig6", rows(0.5, 0.3))["fig6.parity"][1]
+    far = judged("acpsgd.fig6", rows(0.3, 0.3))
+    assert (far["fig6.vgg16"][0], far["fig6.parity"][0]) == ("not comparable", "not comparable")
+    assert UNCONVERGED in far["fig6.vgg16"][1]
+    assert UNCONVERGED in far["fig6.parity"][1]
     assert {claim: outcomes("acpsgd.fig7", rows(0.5, 0.3))[claim] for claim in ("fig7.ef", "fig7.reuse")} == {
         "fig7.ef": "agrees", "fig7.reuse": "agrees",
     }  # fmt: skip
@@ -280,12 +277,12 @@ def test_merging_keeps_accuracy_or_not() -> None:
             found += [*seeds("per_tensor", 0.5, **compressor), *seeds("mergecomp", merged, **compressor)]
         return found
 
-    kept = outcomes("mergecomp.table4", rows(0.5))
-    assert {kept[f"table4.{one}"] for one in ("preserve", "cifar10.layerwise", "imagenet.mergecomp")} == {"agrees"}
     lost = outcomes("mergecomp.table4", rows(0.4))
-    assert {lost[f"table4.{one}"] for one in ("preserve", "cifar10.mergecomp", "imagenet.mergecomp")} == {"disagrees"}
-    half = [row for row in rows(0.5) if row.case.scheme != "mergecomp" or row.case.compressor == "dgc"]
-    assert "no long row of merged ef_signsgd" in judged("mergecomp.table4", half)["table4.preserve"][1]
+    assert {lost[f"table4.{one}"] for one in ("preserve", "cifar10.mergecomp", "imagenet.mergecomp")} == {
+        "not comparable"
+    }
+    none = [row for row in rows(0.5) if row.case.scheme != "mergecomp"]
+    assert "no long row of merged dgc, merged ef_signsgd" in judged("mergecomp.table4", none)["table4.preserve"][1]
 
 
 @pytest.mark.slow
@@ -358,7 +355,7 @@ def test_micro_is_first_where_its_steps_times_its_step_are() -> None:
     early, late = ([value, 0.5, 0.5, 0.5] for value in (0.5, 0.1))
     soon = sparsifiers(micro={"top1": early}, topk={"top1": late}, hard_threshold={"top1": late}, cltk={"top1": late})
     found = outcomes("micro.fig4", [*others(), *soon, *steps])
-    assert (found["fig4.fastest"], found["fig4.hard"], found["fig4.accuracy"]) == ("agrees", "agrees", "agrees")
+    assert (found["fig4.fastest"], found["fig4.hard"], found["fig4.accuracy"]) == ("agrees", "agrees", "not comparable")
     slow = sparsifiers(micro={"top1": [0.1, 0.1, 0.1, 0.5]}, topk={"top1": early}, hard_threshold={"top1": early},
                        cltk={"top1": early})  # fmt: skip
     found = outcomes("micro.fig4", [*others(), *slow, *steps])
@@ -371,8 +368,7 @@ def test_workers_end_alike_or_not() -> None:
         return [*others(), *(row for workers, quality in ((2, 0.5), (4, 0.5), (8, eight))
                              for row in seeds("micro", quality, world_size=workers, **given))]  # fmt: skip
 
-    assert outcomes("micro.fig7", rows(0.5))["fig7.accuracy"] == "agrees"
-    assert outcomes("micro.fig7", rows(0.4))["fig7.accuracy"] == "disagrees"
+    assert outcomes("micro.fig7", rows(0.4))["fig7.accuracy"] == "not comparable"
     assert "MiCRO on 8 workers" in judged("micro.fig7", rows(0.5)[:-2])["fig7.accuracy"][1]
 
 
@@ -383,11 +379,9 @@ def test_a_sketch_keeps_accuracy_or_not() -> None:
             found += seeds("s2reducer", quality, scheme_options={"ratio": ratio} if ratio else {}, **BLOCKS)
         return found
 
-    assert outcomes("s2reducer.fig8", rows(0.5, 0.4))["appB3.best"] == "agrees"
-    assert outcomes("s2reducer.fig8", rows(0.4, 0.5))["appB3.best"] == "disagrees"
-    assert outcomes("s2reducer.fig3", rows(0.5, 0.4))["fig3.d.accuracy"] == "agrees"
+    assert outcomes("s2reducer.fig8", rows(0.4, 0.5))["appB3.best"] == "not comparable"
     lost = outcomes("s2reducer.fig3", rows(0.4, 0.4))
-    assert (lost["fig3.d.accuracy"], lost["headline.accuracy"]) == ("disagrees", "disagrees")
+    assert (lost["fig3.d.accuracy"], lost["headline.accuracy"]) == ("not comparable", "not comparable")
     assert lost["fig3.parity"] == "not attempted"
 
 

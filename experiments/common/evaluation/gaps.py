@@ -19,6 +19,8 @@ from ssfx.lab.calibration import step_law
 from ssfx.lab.calibration.step_law import once
 
 SCALE = "small networks on a CPU, not the paper's"
+UNCONVERGED = "the paper trains full networks to the end; ours are small and stop after 2,000 steps, far from it"
+"""Why a claim of equal quality is neither held nor refuted: compressed training lags first, and may catch up."""
 NO_ROW = "no long row"
 """Said of a method that no long run has: a short one is no substitute."""
 ONE_SEED = "one seed"
@@ -60,12 +62,14 @@ class Gap:
     def holds(self, wanted: Wanted) -> bool | None:
         """Return whether the gap is as a paper has it; None where the noise leaves that open.
 
-        "equal" asks for a noise that would not hide a gap of RESOLUTION; under such noise "clearly above" is refuted
-        by a gap within it. A gap that is merely "above" or "below" is refuted by the other sign alone.
+        "clearly above" is refuted by a gap within a noise that would not hide a gap of RESOLUTION. A gap that is merely
+        "above" or "below" is refuted by the other sign alone. "equal" is of networks at their end, and left open.
         """
+        if wanted == "equal":
+            return None
         fine = self.half is not None and self.half <= RESOLUTION
         if self.word in ("unknown", "equal"):
-            return {"equal": True, "not below": True, "clearly above": False}.get(wanted) if fine else None
+            return {"not below": True, "clearly above": False}.get(wanted) if fine else None
         return self.word == wanted.removeprefix("clearly ") or (wanted == "not below" and self.word == "above")
 
     def __str__(self) -> str:
@@ -209,9 +213,9 @@ def judged_gaps(
     It may also name all that is missing, with what there is of each (`there_is`).
 
     `claims`: method -> id; `printed`: method -> the paper's quality over that of its baseline `dense`. The sign holds
-    where the gap stands out of the noise on the paper's side, or within it where the paper's is even; the rank among
-    the methods of the task holds where it is the paper's, ties within the noise. Agrees with both, partly with one,
-    disagrees with neither where one of them is clearly otherwise; where noise leaves both open, nothing is decided.
+    where the gap stands out of the noise on the paper's side; the rank among the methods of the task holds where it is
+    the paper's, ties within the noise. Agrees with both, partly with one, disagrees with neither where one of them is
+    clearly otherwise; where noise leaves both open, or the paper's gap is even (UNCONVERGED), nothing is decided.
     """
     judged, absent = [], []
     for method, claim in claims.items():
@@ -240,7 +244,8 @@ def judged_order(claim: str, pairs: Sequence[Compared], words: str | Sequence[Ta
     """Return the verdict on an order of methods; `words` say of which runs. `no_row` without pairs.
 
     All pairs must hold; one that is refuted refutes the order. Where some hold and noise leaves the others open, it
-    holds partly; where it leaves all open, or `missing` methods have too few rows, nothing is decided.
+    holds partly; where it leaves all open, `missing` methods have too few rows, or methods are to end as equals
+    (UNCONVERGED), nothing is decided.
     """
     if not pairs:
         return no_row(claim, missing)
@@ -250,7 +255,9 @@ def judged_order(claim: str, pairs: Sequence[Compared], words: str | Sequence[Ta
     text = "; ".join(f"{what} {gap}" for what, gap, _ in pairs)
     reason = f"Reduced scale ({words}; {SCALE})."
     outcome: Outcome = "not comparable"
-    if False in states:
+    if any(wanted == "equal" for _, _, wanted in pairs):
+        reason += f" Not decided: {UNCONVERGED}."
+    elif False in states:
         outcome = "disagrees"
     elif missing:
         reason += f" Not decided: {lacking(missing)}."
@@ -311,6 +318,9 @@ def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], 
     place = f"rank {rank} of {1 + len(others)}, the paper's {theirs}" if others else "no other method to rank it with"
     instead = f" in place of {stands_for}" if stands_for else ""
     reason = f"Reduced scale ({known.words}{instead}): sign and rank of the gap, {wanted} in the paper, not its level."
-    if outcome == "not comparable":
+    if wanted == "equal":
+        outcome = "not comparable"
+        reason = f"Reduced scale ({known.words}{instead}). Not decided: {UNCONVERGED}."
+    elif outcome == "not comparable":
         reason += " Not decided: the noise of seeds exceeds the gap."
     return Verdict(claim, outcome, f"gap {ours}, {ours.word}; {place}", "measured", "", reason, COMMAND, COST)

@@ -28,8 +28,9 @@ MODELS = {
 }
 """Model of the paper -> ours, and what its batch size and its rank are called in the ledger."""
 NETWORKS = {"10GbE": "acpsgd_10gbe", "1GbE": "acpsgd_1gbe", "100GbIB": "acpsgd_100gbib"}
-SMALLEST_BATCH = 8
-"""The sweep that the paper says starts at 16: gains of 3.7x by doubling a batch are impossible, its script has 8."""
+STATED_BATCH, SMALLEST_BATCH = 16, 8
+"""Where the paper says that its sweep starts, and where its script does: throughput gains of 3.7x by doubling a batch
+are impossible (ACP-01). What it says of batch 16 is held against batch 16."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,8 @@ def _optimizations() -> Iterator[Prediction]:
 
 
 def _batch_and_rank() -> Iterator[Prediction]:
-    small, large = (Setup("ResNet-152", batch_size=size) for size in (SMALLEST_BATCH, None))
-    for name, at in (("b16", small), ("b32", large)):
+    small, stated_small, large = (Setup("ResNet-152", batch_size=size) for size in (SMALLEST_BATCH, STATED_BATCH, None))
+    for name, at in (("b16", stated_small), ("b32", large)):
         for key, other in (("ssgd", "ssgd"), ("power", "powersgd-star")):
             label = f"over {other}, batch {at.setting.batch_size}"
             value = _speedup(at, other, "acpsgd")

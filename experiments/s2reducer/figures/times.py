@@ -112,7 +112,7 @@ def _parity(claim: str, words: Sequence[str], rows: list[Row]) -> Verdict:
     missing = {f"S2 Reducer and {LOSSLESS} in place of {TASKS[word]}": _there_are(every, word) for word in words
                if not any(word in task.model for task in known)}  # fmt: skip
     pairs: list[Compared] = [
-        (f"{task.model}: S2 Reducer over lossless", task.gap(SKETCH, LOSSLESS), "not below") for task in known
+        (f"{task.model}: S2 Reducer over lossless", task.gap(SKETCH, LOSSLESS), "equal") for task in known
     ]
     return judged_order(claim, pairs, known, missing)
 
