@@ -82,6 +82,8 @@ def test_simulated_rows_speak_once_for_each_calibration_and_real_rows_too():
         ("acpsgd.iv.ar.sep", 0.92, "within error"),
         ("acpsgd.iv.ar.sep", 1.2, "disagrees"),
         ("mergecomp.table3.fp16.g8", 1.08, "disagrees"),  # a gain in percent
+        ("acpsgd.fig11a.b16.ssgd", 1.08, "within error"),  # 2.4x
+        ("mergecomp.table2.dgc.y2.g8", 1 / 1.1, "disagrees"),  # 1.1x, of which no effect at all is as near
     ],
 )
 def test_times_as_far_off_as_simulated_steps_are_tell_nothing(claim, ours, outcome):

@@ -1,11 +1,13 @@
 """Why a simulated value differs from a paper's, in a sentence, and orders that the simulator cannot tell."""
 
 import re
+from math import inf
 
 import pytest
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.simulated import explained, meets, too_close
+from experiments.common.claims.simulated import explained, meets
+from experiments.common.claims.verdicts import outcome_of_order
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.every_claim import headlines
 from experiments.common.pages.readme import reference_rows
@@ -38,19 +40,26 @@ def test_a_gain_that_nothing_could_reach_is_explained_by_what_a_step_without_exc
     assert "at 200 Gbit/s dense DDP waits for its exchange in only" in said
 
 
-def test_an_ordering_within_the_error_of_the_simulator_says_so_and_another_claim_does_not(nominal):
-    claim = claims_by_id()["ssfusion.exp1.variant_order"]
-    there = [cell for cell in nominal if meets(claim, cell)]
-    said = too_close(claim, there)
-    assert "less than simulated times are off (11% on average), so that they are too close to call" in said
-    assert too_close(claim, []) == ""
-    assert too_close(claims_by_id()["ssfusion.exp1.bertl"], there) == ""
+@pytest.mark.parametrize(
+    ("leads", "error", "outcome", "near"),
+    [
+        ([0.5, 0.3], 0.1, "agrees", ""), ([0.5, 0.01], 0.1, "within error", "1 of 2 pairs differ by 1.0 % only"),
+        ([0.5, -0.01], 0.1, "within error", "1 of 2"), ([0.5, -0.3], 0.1, "disagrees", ""),
+        ([0.01, -0.3], 0.1, "disagrees", ""), ([inf], 0.1, "agrees", ""), ([0.01], None, "agrees", ""),
+        ([0.01, 0.0], None, "disagrees", ""),
+        ([0.2, 0.15], 0.1, "within error", "2 of 2 pairs differ by 15.0 to 20.0 %"),
+    ],
+)  # fmt: skip
+def test_an_order_is_told_where_its_pairs_are_further_apart_than_both_errors(leads, error, outcome, near):
+    found, why = outcome_of_order(leads, error)
+    assert (found, why[: len(near)]) == (outcome, near)
+    assert bool(why) == (found == "within error")
 
 
 def test_the_verdicts_of_the_report_carry_both(rows):
     found = headlines(discover().values(), rows)
     order = found["ssfusion.exp1.variant_order"]
-    assert order.outcome == "agrees"
+    assert order.outcome == "within error"
     assert "too close to call" in order.reason
     why = found["ssfusion.headline.throughput"].reason
     assert "dense DDP waits for its exchange" in why

@@ -6,12 +6,12 @@ The reason says what could be gained at most, and which orders are too close to 
 """
 
 from collections.abc import Sequence
-from math import inf, isfinite
+from math import isfinite
 
 from experiments.common.claims.evidence import MODELS, NEAR
 from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, claims_of, used_by
 from experiments.common.claims.values import LEADS, METHODS, pairs, values
-from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of
+from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of, outcome_of_order
 from ssfx.advice.trust import trust_in
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Cell, as_the_paper_ran, cells
@@ -81,18 +81,27 @@ def _verdict(
     why = USED if used_by(calibration, claim) else _why_not(claim)
     why = why or (NO_RATIO if not isfinite(ends[0]) else "")
     outcome: Outcome
+    close = ""
     if claim.metric == "ordering":
         outcome = "agrees" if all(given) else "disagrees"
+        if claim.id in LEADS:
+            leads = [lead for cell in there for lead in LEADS[claim.id](cell) or ()]
+            outcome, close = outcome_of_order(leads, _error(calibration))
         here, paper = f"in {sum(given):.0f} of {len(given)}", "holds"
     else:
         outcome = outcome_of(stated, ends, FITTED if _is_growth(claim) else NEAR if stated[0] == stated[1] else 0.0)
         here, paper = _range(claim, *ends), _range(claim, *stated)
     outcome = "not comparable" if why else outcome
     command = command or f"ssfx run experiment={there[0].case.experiment}"
-    why = why or too_close(claim, there) or explained(claim, there)
+    why = why or close or explained(claim, there)
     if not why and outcome != "agrees":
         why = f"simulated with {calibration} times: {here}; the paper: {paper}"
     return Verdict(claim.id, outcome, here, "simulated", calibration, why, command, COST, stated, given)
+
+
+def _error(calibration: str) -> float | None:
+    trust = trust_in(calibration)  # type: ignore[arg-type]
+    return trust.mean if trust else None
 
 
 def meets(claim: PaperClaim, cell: Cell) -> bool:
@@ -193,26 +202,4 @@ def explained(claim: PaperClaim, cells: Sequence[Cell]) -> str:
     return (
         f"{hidden}a step that exchanges and selects nothing would gain {stated:.0%} or more in {reach} of {len(most)} "
         f"comparisons, at most {bound:.0%} (over {other})"
-    )
-
-
-def too_close(claim: PaperClaim, cells: Sequence[Cell]) -> str:
-    """Return by how much an order holds where that is less than the error of the simulator; else "".
-
-    The error is the mean of validation's comparisons for times of this kind, as `ssfx advise` takes it.
-    """
-    found = map(LEADS[claim.id], cells) if claim.id in LEADS else ()
-    gaps = [lead for leads in found for lead in leads or () if 0 < lead < inf]
-    trust = trust_in(cells[0].calibration) if cells else None  # type: ignore[arg-type]
-    if not gaps or trust is None:
-        return ""
-    # Two times are in an order where they differ by more than both errors together: see ssfx.advice.ranking.
-    near = [gap for gap in gaps if gap < (1 + trust.mean) / (1 - trust.mean) - 1]
-    if not near:
-        return ""
-    least, most = (f"{100 * end:.1f}" for end in (min(near), max(near)))
-    by = f"{least} %" if least == most else f"{least} to {most} %"
-    return (
-        f"{len(near)} of {len(gaps)} pairs in this order differ by {by} only, less than simulated times are off "
-        f"({trust.mean:.0%} on average), so that they are too close to call"
     )

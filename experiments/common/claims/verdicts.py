@@ -64,6 +64,34 @@ def outcome_of(stated: tuple[float, float], ours: tuple[float, float], relative:
     return "partly" if ours[0] <= high and low <= ours[1] else "disagrees"
 
 
+def apart(error: float) -> float:
+    """Return the share by which two times must differ so that neither error of a time, as a share, can turn them."""
+    return (1 + error) / (1 - error) - 1
+
+
+def outcome_of_order(leads: Sequence[float], error: float | None) -> tuple[Outcome, str]:
+    """Return the outcome of an order of simulated times, and which pairs are too close to call; "" without any.
+
+    `leads`: by how much each is faster than the next, as a share, negative where it is slower. An order agrees where
+    all pairs are `apart`, disagrees where one is so the other way round, and is within error else; without an error
+    known, the signs decide.
+    """
+    if error is None:
+        return "agrees" if all(lead > 0 for lead in leads) else "disagrees", ""
+    limit = apart(error)
+    near = sorted(abs(lead) for lead in leads if -limit < lead < limit)
+    if any(lead <= -limit for lead in leads):
+        return "disagrees", ""
+    if not near:
+        return "agrees", ""
+    least, most = (f"{100 * end:.1f}" for end in (near[0], near[-1]))
+    by = f"{least} %" if least == most else f"{least} to {most} %"
+    return "within error", (
+        f"{len(near)} of {len(leads)} pairs differ by {by} only, less than simulated times are off "
+        f"({error:.0%} on average), so that they are too close to call"
+    )
+
+
 def compared(
     claim: str, stated: float | tuple[float, float], ours: float | tuple[float, float], *, relative: float = 0.0,
     decimals: int | None = None, unit: str = "", source: Source = "computed", calibration: str = "",

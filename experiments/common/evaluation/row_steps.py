@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of_order
 from experiments.common.evaluation.judging import held, says
 from experiments.common.evaluation.step_plots import Bar, Bars
 from experiments.common.figures.auto import AUTO
@@ -20,6 +20,7 @@ from experiments.common.validation.published_steps import (
     Timed,
     method,
 )
+from ssfx.advice.trust import trust_in
 from ssfx.compressors import build
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
@@ -164,26 +165,34 @@ def _slack(claim_id: str, stated: float) -> float:
     return slack / (abs(ours_as_stated(claim_id, stated)) or 1.0)
 
 
-Rule = Callable[[Steps], tuple[Outcome | bool, str]]
+Rule = Callable[[Steps], tuple[Outcome | bool | list[float], str]]
+"""Gives whether an ordering holds, or the leads of its pairs, and what is said of it."""
 
 
 def judge_orders(rows: Sequence[Row], rules: dict[str, Rule]) -> list[Verdict]:
-    """Return, for each calibration, a verdict on every ordering whose rows are there; a rule gives (holds, words)."""
+    """Return, for each calibration, a verdict on every ordering whose rows are there."""
     verdicts = []
     for calibration, steps in by_calibration(rows).items():
+        trust = trust_in(calibration)  # type: ignore[arg-type]
         for claim_id, rule in rules.items():
             with suppress(NoRow):
                 holds, words = rule(steps)
-                verdicts.append(says(claim_id, holds, words, source="simulated", calibration=calibration))
+                why = ""
+                if isinstance(holds, list):
+                    holds, why = outcome_of_order(holds, trust.mean if trust else None)
+                verdicts.append(says(claim_id, holds, words, why, source="simulated", calibration=calibration))
     return verdicts
 
 
-def in_all(words: str, places: Callable[[Steps], Iterable[bool]]) -> Rule:
-    """Return the rule of an ordering that must hold in every place; `words` say in how many of how many it does."""
+def in_all(words: str, places: Callable[[Steps], Iterable[float]]) -> Rule:
+    """Return the rule of an ordering that must hold in every place, from its lead there: the share by which it holds.
 
-    def rule(steps: Steps) -> tuple[bool, str]:
-        wins = list(places(steps))
-        return all(wins), words.format(sum(wins), len(wins))
+    `words` say in how many of how many it does.
+    """
+
+    def rule(steps: Steps) -> tuple[list[float], str]:
+        leads = list(places(steps))
+        return leads, words.format(sum(lead > 0 for lead in leads), len(leads))
 
     return rule
 

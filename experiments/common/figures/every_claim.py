@@ -98,7 +98,7 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     """Return the verdict, "within error" where a simulated time or speedup is no further off than simulated steps are.
 
     That is the mean of all published steps: neither agreement nor disagreement can be told. Gains in percent are left
-    out: a small difference of times is a large one of gains.
+    out: a small difference of times is a large one of gains; and so are speedups that no effect at all would pass, too.
     """
     unit = (claim.unit or "").partition("(")[0].strip()
     if verdict.source != "simulated" or verdict.outcome != "disagrees" or unit not in TIMES or trust is None:
@@ -106,7 +106,7 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     if verdict.stated is None or verdict.stated[0] != verdict.stated[1] or not verdict.stated[0] or not verdict.values:
         return verdict
     off = max(abs(value / verdict.stated[0] - 1) for value in verdict.values)
-    if off > trust.mean:
+    if off > trust.mean or (unit == "x" and abs(1 / verdict.stated[0] - 1) <= trust.mean):
         return verdict
     why = f"{off:.0%} off, and published steps are {trust.mean:.0%} off on average in simulation; {verdict.reason}"
     return replace(verdict, outcome="within error", reason=why)

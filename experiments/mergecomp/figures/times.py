@@ -1,6 +1,7 @@
 """MergeComp's scaling factors and ratios of times, from simulated rows: Figs. 2, 4, 5, 7 and 8, Tables 2 and 3."""
 
 from itertools import pairwise
+from math import inf
 
 from experiments.common.claims.verdicts import Outcome, Verdict
 from experiments.common.evaluation.artifacts import Claims, Judged
@@ -153,11 +154,12 @@ def _cells(steps: Steps) -> dict[tuple[str, int, int], float]:
     return cells
 
 
-def _rising(steps: Steps) -> list[bool]:
+def _rising(steps: Steps) -> list[float]:
     cells = _cells(steps)
     series = [[cells[*line, gpus] for gpus in (2, 4, 8)] for line in sorted({key[:2] for key in cells})]
     # A method without any effect stays, too: from the fewest to the most GPUs it must grow.
-    return [all(a <= b + DIGIT for a, b in pairwise(one)) and one[-1] > one[0] + DIGIT for one in series]
+    rises = [all(a <= b + DIGIT for a, b in pairwise(one)) and one[-1] > one[0] + DIGIT for one in series]
+    return [inf if one else -inf for one in rises]  # a line grows or not; by how much is no lead
 
 
 def _y3(steps: Steps) -> tuple[Outcome | bool, str]:
