@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from ssfx.collectives.comm import LOOK_EVERY, Comm, Notes, Pending
@@ -83,8 +84,14 @@ def _own_group(device: torch.device) -> _Own:
             if everywhere:
                 one.free = False
                 return one
-    _made.append(_Own(dist.new_group(), world))
+    _made.append(_Own(dist.new_group(timeout=_timeout(world, device)), world))
     return _made[-1]
+
+
+def _timeout(world: Any, device: torch.device) -> timedelta | None:
+    """Return what the script said how long an exchange may wait; torch gives a new group its default instead."""
+    options = getattr(world._get_backend(device), "options", None)
+    return getattr(options, "_timeout", None)
 
 
 def _through_host(device: torch.device, group: Any) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, ClassVar
 from uuid import uuid4
-from weakref import WeakKeyDictionary, WeakSet, finalize
+from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 import torch
 import torch.distributed as dist
@@ -293,6 +293,18 @@ def attached_parameters() -> Iterator[torch.nn.Parameter]:
     """Yield the parameters of all models to which an exchange is attached, as far as it covers them."""
     for model, covered in list(_attached.items()):
         yield from model.parameters() if covered is None else covered()
+
+
+def arrived(sync: ref[Any], slot: ref[Any], parameter: torch.nn.Parameter) -> None:
+    """Hand a gradient to its exchange; ConfigError where that was dropped, and no other one covers the weight."""
+    if (there := sync()) is not None:
+        if (place := slot()) is not None:
+            there._hook(place)
+    elif dist.is_initialized() and all(p is not parameter for p in attached_parameters()):
+        raise ConfigError(
+            "the exchange of this weight is gone, as nothing kept what was attached, and its gradients would stay on "
+            "this rank; keep the handle, sync = ssfx.attach(...), and end it by sync.detach()"
+        )
 
 
 class LoneRank:

@@ -133,33 +133,51 @@ def warm_up(compressor: Compressor, memory: Memory, device: torch.device, world_
 
 
 _SMALL = 1 << 14
+_SUMMED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Buffers:
-    """The buffers that a model has at attach, by place: a module may put another tensor there.
+    """The buffers that a model has at the last look, by place: a module may put another tensor there.
 
     Small ones go in every step: torch's BatchNorm changes its own without a trace. Large ones, such as masks of
-    attention, go where their version count says on any rank that they changed.
+    attention, go where on any rank their version count or their sum says that they changed: writes through `.data`, as
+    those of a codebook, leave no version.
     """
 
     def __init__(self, model: torch.nn.Module, comm: Comm) -> None:
-        self._comm = comm
+        self._model, self._comm = model, comm
+        self.look()
+
+    def look(self) -> None:
+        """List the buffers anew, once modules came or went on all ranks."""
         places: dict[int, tuple[dict[str, torch.Tensor | None], str]] = {}
-        for module in model.modules():
+        for module in self._model.modules():
             for key, buffer in module._buffers.items():
                 if buffer is not None and buffer.numel():
                     places.setdefault(id(buffer), (module._buffers, key))
         self._small = [(held, key) for held, key in places.values() if _numel(held[key]) <= _SMALL]
         self._large = [(held, key) for held, key in places.values() if _numel(held[key]) > _SMALL]
         self._seen = [_seen(held[key]) for held, key in self._large]
+        self._sums = self._sums_now()
+
+    def _sums_now(self) -> torch.Tensor:
+        """Return the sum of every large buffer of floating point, 0 for the others."""
+        sums = [torch.zeros((), device=self._comm.device)] * len(self._large)
+        for place, (held, key) in enumerate(self._large):
+            buffer = held.get(key)
+            if buffer is not None and buffer.dtype in _SUMMED:
+                sums[place] = buffer.detach().sum(dtype=torch.float32).to(self._comm.device).nan_to_num()
+        return torch.stack(sums) if sums else torch.zeros(0)
 
     def broadcast(self) -> None:
         """All ranks have rank 0's value of every buffer that may have changed; all of them call it."""
         here = [held.get(key) for held, key in self._small]
+        anywhere: list[float] = []
         if self._large:
             now = [_seen(held.get(key)) for held, key in self._large]
             flags = [float(a is not b or v != w) for (a, v), (b, w) in zip(now, self._seen, strict=True)]
             changed = torch.tensor(flags, dtype=torch.float32, device=self._comm.device)
+            changed = changed.maximum((self._sums_now() != self._sums).float())
             anywhere = self._comm.all_reduce(changed, op="max").wait().tolist()
             here += [held.get(key) for (held, key), sent in zip(self._large, anywhere, strict=True) if sent]
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
@@ -175,6 +193,8 @@ class Buffers:
                 parts = flat.split([buffer.numel() for buffer in buffers])
                 torch._foreach_copy_(buffers, [part.view(b.shape) for part, b in zip(parts, buffers, strict=True)])
         self._seen = [_seen(held.get(key)) for held, key in self._large]
+        if any(anywhere):
+            self._sums = self._sums_now()
 
 
 def _numel(buffer: torch.Tensor | None) -> int:

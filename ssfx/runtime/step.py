@@ -33,7 +33,7 @@ from ssfx.runtime.checks import (
 from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, hook, nested
-from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, attached_parameters, claim_model, when_dropped
+from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, arrived, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
 from ssfx.runtime.planner import Planner
@@ -192,7 +192,7 @@ class Exchanging(Uneven):
 
     def _listen(self, slot: Slot) -> None:
         # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
-        self._handles.append(slot.listen(partial(_arrived, ref(self), ref(slot))))
+        self._handles.append(slot.listen(partial(arrived, ref(self), ref(slot))))
 
     def _refresh(self) -> bool:
         """Listen to weights that came to the model since the last look; return whether there are any."""
@@ -391,10 +391,3 @@ class Exchanging(Uneven):
         self._stepped.add(optimizer)
         self._commit.in_closure = False
         self._commit.stepped(optimizer, self._cancelled)
-
-
-def _arrived(sync: ref[Exchanging], slot: ref[Slot], _param: torch.Tensor) -> None:
-    """Hand a gradient to its exchange, if that still exists."""
-    there, place = sync(), slot()
-    if there is not None and place is not None:
-        there._hook(place)

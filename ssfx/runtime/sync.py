@@ -42,6 +42,10 @@ class Sync(Exchanging):
             f"{len(self._params)} tensors, {state}, step {self.step}>"
         )
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """A copy of what keeps the handle, or a file of it, has None there: it has no exchange."""
+        return type(None), ()
+
     @property
     def settling(self) -> bool:
         """True while gradients are observed for a plan that is to be made, or plans are tried."""

@@ -1,12 +1,16 @@
 """Messages between two ranks whose tensors the host cannot read: gloo gets copies, and sums are the same."""
 
 import random
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from collectives import work_hierarchical, work_reducers, work_through_host
 from runtime.pool import Pool
 
+from ssfx.collectives import torch_comm
 from ssfx.collectives.torch_comm import _through_host
 
 
@@ -52,3 +56,15 @@ def test_gloo_fills_a_copy_and_what_arrived_is_there_after_the_wait(pool: Pool) 
 def test_only_messages_of_a_gpu_over_gloo_go_through_the_host(monkeypatch, device, backends, through) -> None:
     monkeypatch.setattr("torch.distributed.get_backend_config", lambda group: backends)
     assert _through_host(torch.device(device), None) == through
+
+
+def test_a_group_of_its_own_waits_as_long_as_the_script_said(tmp_path: Path) -> None:
+    """Torch gives a new group half an hour, whatever `init_process_group` was given."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(hours=3))
+    try:
+        own = torch_comm._own_group(torch.device("cpu")).group
+        assert own._get_backend(torch.device("cpu")).options._timeout == timedelta(hours=3)
+    finally:
+        torch_comm._made.clear()
+        dist.destroy_process_group()

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 import ssfx
+from ssfx.core.errors import ConfigError
 
 Options = dict[str, Any]
 
@@ -129,3 +130,20 @@ def test_a_forked_process_that_collects_an_exchange_leaves_it_to_its_parent(grou
     _step(model, optimizer, rank, 1)
     sync.detach()
     assert missed is None
+
+
+@each_rank(2)
+def test_weights_that_outlive_what_was_attached_do_not_train_apart_in_silence(group, rank, world):
+    """Nothing keeps list or handle, and another optimizer takes over; then an exchange of their own covers them."""
+    model = WithItsOwn(*build("mlp").children())
+    optimizer = sgd(model.parameters(), 0.0)
+    ssfx.attach(nn.ModuleList([model]), optimizer)
+    _step(model, optimizer, rank, 0)
+    optimizer = sgd(model.parameters(), 0.0)
+    gc.collect()
+    with pytest.raises(ConfigError, match="the exchange of this weight is gone"):
+        _step(model, optimizer, rank, 1)
+    sync = ssfx.attach(model, optimizer)
+    _step(model, optimizer, rank, 2)
+    assert same_on_all_ranks(dist.group.WORLD, model)
+    sync.detach()

@@ -54,6 +54,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("how", COPIES)
+@each_rank(2)
+def test_a_copy_of_a_model_that_keeps_its_handle_has_none(group, rank, world, how):
+    model = build("mlp")
+    model.sync = ssfx.attach(model, sgd(model.parameters(), 0.0), process_group=group)
+    assert COPIES[how](model).get_submodule("module" if how == "averaged" else "").sync is None
+    model.sync.detach()
+
+
+@pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @each_rank(2)
 def test_a_copy_exchanges_nothing(group, rank, world, options, how):

@@ -184,6 +184,7 @@ def running_statistics(group: Any, rank: int, world: int, broadcast: bool) -> tu
         model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
         model.register_buffer("table", torch.arange(1 << 15))  # a large one that never changes is not sent
         model.register_buffer("history", torch.zeros(1 << 15))
+        model.register_buffer("codebook", torch.ones(1 << 15))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         if exchange == "ssfx":
             net: Any = model
@@ -196,6 +197,8 @@ def running_statistics(group: Any, rank: int, world: int, broadcast: bool) -> tu
             optimizer.step()
             if step == 1:
                 model.history.add_(rank + 1)
+            if step == 2:
+                model.codebook.data.mul_(0.9).add_(rank + 1)  # which leaves no version
         if exchange == "ssfx":
             sync.detach()
         else:  # DDP sends rank 0's when the next forward pass begins
