@@ -118,6 +118,23 @@ def test_an_ordering_is_counted_over_settings():
     assert (one.ours, one.outcome) == ("in 3 of 4", "disagrees")
 
 
+@pytest.mark.parametrize(
+    ("joint", "selective", "each", "outcome"),
+    [
+        (90.4, 87.0, 88.3, "agrees"),  # faster than joint is close to it
+        (87.0, 90.0, 95.0, "agrees"),
+        (87.0, 96.0, 99.0, "disagrees"),  # a tenth and more behind joint
+        (99.0, 87.0, 95.0, "disagrees"),
+        (87.0, 88.0, 87.5, "disagrees"),  # behind per-tensor
+    ],
+)
+def test_selective_is_close_to_joint_on_either_side_and_before_per_tensor(joint, selective, each, outcome):
+    times = {"fused_all": joint, "ssfusion_naive": selective, "per_tensor": each}
+    where = {"experiment": "selective", "cluster": "ssfusion_local", "model": "bert_large", "dataset": "squad"}
+    rows = [simulated(scheme, speed=1e4 / ms, world_size=8, **where) for scheme, ms in times.items()]
+    assert entry(judged("ssfusion.fig5", rows), "fig5.close").outcome == outcome
+
+
 def test_growth_is_held_against_what_the_paper_prints():
     found = judged("ssfusion.fig9", growth())
     gathering, reducing = entry(found, "fig9.linear"), entry(found, "fig9.ar_marginal")
