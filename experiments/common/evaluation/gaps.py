@@ -19,6 +19,8 @@ from ssfx.lab.calibration import step_law
 from ssfx.lab.calibration.step_law import once
 
 SCALE = "small networks on a CPU, not the paper's"
+UNCONVERGED = "the paper trains full networks to the end; ours are small and stop after 2,000 steps, far from it"
+"""Said where a paper speaks of the quality of networks that converged."""
 NO_ROW = "no long row"
 """Said of a method that no long run has: a short one is no substitute."""
 ONE_SEED = "one seed"

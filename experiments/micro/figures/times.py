@@ -4,7 +4,16 @@ from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.artifacts import Judged
 from experiments.common.evaluation.configured import bytes_per_element
 from experiments.common.evaluation.judging import absent, held, says
-from experiments.common.evaluation.micro_steps import DENSITIES, LABELS, MODELS, WORKERS, iteration_s, panels, timed
+from experiments.common.evaluation.micro_steps import (
+    DENSITIES,
+    LABELS,
+    MODELS,
+    SORTS_NOTHING,
+    WORKERS,
+    iteration_s,
+    panels,
+    timed,
+)
 from experiments.common.evaluation.row_steps import by_calibration, in_all, rows_by_calibration
 from experiments.common.evaluation.selection_example import DENSITY, build_up_without_common_part, run
 from experiments.common.evaluation.step_plots import PARTS, Parts
@@ -14,7 +23,6 @@ from experiments.common.validation.published_steps import Steps, stated
 from ssfx.core.rows import Row
 
 MODEL = "resnet18_cifar10"
-SORTS_NOTHING = "the claim rests on sorting; our Top-k finds its threshold by histogram and sorts nothing"
 
 
 # ---- Fig. 1: by number of workers ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
 from experiments.common.evaluation.gaps import (
     COST,
     LONG,
+    UNCONVERGED,
     Compared,
     Task,
     gaps,
@@ -71,7 +72,6 @@ NETWORKS = (
     Network("d", "BERT on SQuAD", "gpt2_small_wikitext2", "GPT-2 of 3 layers on WikiText-2", "bert", "bert_base",
             like=False),
 )  # fmt: skip
-UNCONVERGED = "the paper trains full networks to the end; ours are small and stop after 2,000 steps, far from it"
 OURS = OWN[-1]
 SHOWN = (DENSE_BASELINE, *BASELINES, "per_tensor", "fused_all", OURS, AUTO)
 """The last is not of the paper and in no verdict."""
