@@ -8,6 +8,7 @@ from experiments.common.evaluation.judging import complete, half_digit, held, sa
 from experiments.common.evaluation.low_rank import compressed_buffers, dense_buffers, factors, of, share_below
 from experiments.common.evaluation.selection_example import WORKERS, build_up_without_common_part, run
 from experiments.common.evaluation.sketch_example import bias, linearity, relative_noise, wrong_blocks, zeros_skipped
+from experiments.common.figures.discovery import discover
 from experiments.s2reducer.figures.computed import gnmt, lstm
 
 
@@ -69,6 +70,15 @@ def test_sparsifiers_select_as_their_rules_say() -> None:
     assert (micro.overlap, micro.idle) == (0, 0)
     assert 0.9 < micro.ratio < 1.1
     assert build_up_without_common_part() == pytest.approx(100 * (1 - 0.99**16))
+
+
+def test_build_up_is_a_density_and_grows_with_the_workers() -> None:
+    (one,) = [verdict for verdict in discover()["micro.fig1"].judge([]) if verdict.claim == "micro.intro.buildup_grows"]
+    ratios = [run("topk", workers=count).ratio for count in (2, 4, 8, 16)]
+    assert (one.outcome, one.source) == ("agrees", "computed")
+    assert ", ".join(f"{ratio:.1f}x" for ratio in ratios) in one.ours
+    assert run("topk", workers=1).ratio == 1 < ratios[0] < 2.1
+    assert run("micro", workers=4).overlap == 0
 
 
 def test_a_sketch_is_linear_and_unbiased_but_noisy() -> None:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.common.evaluation.judging import held
+from experiments.common.evaluation.mergecomp_panels import beside_fp32, fp32_factors
 from experiments.common.evaluation.row_steps import NoRow, by_calibration, judge_predictions, ours_as_stated
 from experiments.common.figures.discovery import discover
 from experiments.common.validation import published_mergecomp as mergecomp
@@ -70,6 +72,28 @@ def test_a_claim_is_held_in_its_own_unit() -> None:
     assert ours_as_stated("s2reducer.fig3.d.comm", 0.19) == pytest.approx(0.81)
     assert ours_as_stated("acpsgd.table3.bertbase.ssgd", 0.805) == pytest.approx(805)
     assert ours_as_stated("mergecomp.table3.fp16.g2", factor("mergecomp.table3.fp16.g2")) == pytest.approx(5.5)
+
+
+@pytest.mark.parametrize(
+    ("ours", "alone_s", "outcome", "word"),
+    [
+        (0.91, 0.7, "agrees", "FP32 alone has 70 % in this simulation"),
+        (0.91, 0.968, "partly", "so that merging decides nothing"),  # FP32 scales as well without it
+        (0.5, 0.968, "disagrees", "ours is 50 %"),
+    ],
+)
+def test_a_scaling_factor_that_fp32_has_too_agrees_partly(ours: float, alone_s: float, outcome: str, word: str) -> None:
+    words = ["experiment=mergecomp_clusters", "workload=resnet50_imagenet", "cluster.calibration=nominal"]
+    rows = []
+    for case in resolve_job(words).cases:
+        seconds = dict.fromkeys(("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s"), 1.0)
+        if case.world_size == 1:
+            seconds["iteration_s"] = alone_s
+        rows.append(Row(case.run_id, case, seconds, Origin("simulated", "none")))
+    own = held("mergecomp.fig8.sf", ours, tolerance=0.05, source="simulated", calibration="nominal")
+    (one,) = beside_fp32(rows, [own], fp32_factors())
+    assert one.outcome == outcome
+    assert word in one.reason
 
 
 def test_every_calibration_has_its_verdict(block_sparse: list[Row]) -> None:
