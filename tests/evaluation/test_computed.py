@@ -9,7 +9,7 @@ from experiments.common.evaluation.low_rank import compressed_buffers, dense_buf
 from experiments.common.evaluation.selection_example import WORKERS, build_up_without_common_part, run
 from experiments.common.evaluation.sketch_example import bias, linearity, relative_noise, wrong_blocks, zeros_skipped
 from experiments.common.figures.discovery import discover
-from experiments.s2reducer.figures.computed import gnmt, lstm
+from experiments.s2reducer.figures.computed import gnmt, lstm, lstm_sparsity
 
 
 def test_factors_of_a_model_follow_from_its_shapes() -> None:
@@ -40,6 +40,17 @@ def test_one_lstm_layer_has_eight_matrices_and_two_biases() -> None:
     embeddings, rest = gnmt(1024, 4)
     assert embeddings == 2 * 32_317 * 1024
     assert rest > gnmt(512, 4)[1] * 3
+
+
+def test_a_batch_of_480_words_leaves_99_percent_of_the_embedding_without_a_gradient() -> None:
+    assert lstm_sparsity() == pytest.approx(1 - 255.9 / 28_869)
+    found = {one.claim: one for one in discover()["s2reducer.table1"].judge([])}
+    lstm = found["s2reducer.table1.lstm.sparsity"]
+    assert (lstm.outcome, lstm.source, lstm.ours) == ("agrees", "computed", "99.11 percent")
+    assert "30 words as PowerSGD's" in lstm.reason
+    assert found["s2reducer.table1.gnmt8.sparsity"].outcome == "not attempted"  # of data that are not here
+    (some,) = [one for one in discover()["s2reducer.text.setup"].judge([]) if "emb_sparsity" in one.claim]
+    assert some.outcome == "agrees"
 
 
 def test_digits_that_are_printed_decide_what_is_equal() -> None:
