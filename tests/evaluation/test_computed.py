@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.common.claims.ledger import claims_of
-from experiments.common.claims.verdicts import Verdict
+from experiments.common.claims.ledger import claims_by_id, claims_of
+from experiments.common.claims.verdicts import Verdict, paper_says
 from experiments.common.evaluation.judging import complete, half_digit, held, says
 from experiments.common.evaluation.low_rank import compressed_buffers, dense_buffers, factors, of, share_below
 from experiments.common.evaluation.selection_example import WORKERS, build_up_without_common_part, run
@@ -59,6 +59,26 @@ def test_digits_that_are_printed_decide_what_is_equal() -> None:
     assert held("acpsgd.table1.resnet50.params", 25.7).outcome == "disagrees"
     assert held("mergecomp.alg2.iters", 19).outcome == "agrees"  # an upper bound
     assert held("s2reducer.appB1.ratio", (12.0, 20.0)).outcome == "agrees"  # a lower bound
+
+
+@pytest.mark.parametrize(
+    ("claim", "ours", "outcome"),
+    [
+        ("mergecomp.fig2.drop30", (-0.81, 0.288), "disagrees"),  # more than 30 % was lost
+        ("mergecomp.fig2.drop30", (0.108, 0.717), "partly"),
+        ("mergecomp.fig2.drop30", (0.31, 0.99), "agrees"),
+        ("acpsgd.fig12.ssgd", 0.14, "disagrees"),  # 10 %, and not one tenth more or less a half
+        ("acpsgd.fig12.ssgd", 0.104, "agrees"),
+    ],
+)
+def test_a_fraction_is_printed_in_percent(claim: str, ours: float | tuple[float, float], outcome: str) -> None:
+    assert held(claim, ours).outcome == outcome
+
+
+def test_what_is_more_than_a_number_is_shown_as_one_bound() -> None:
+    assert paper_says(claims_by_id()["mergecomp.fig2.drop30"]) == "30 % (lower bound)"
+    assert paper_says(claims_by_id()["mergecomp.fig3.enc"]) == "0.1 ms (lower bound)"
+    assert paper_says(claims_by_id()["micro.iii.cltk_equal"]) == "1 x"
 
 
 def test_a_claim_is_never_left_out_nor_judged_twice() -> None:

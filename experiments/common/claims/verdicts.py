@@ -135,8 +135,9 @@ def paper_says(claim: PaperClaim) -> str:
     """Return the paper's value in words, "as stated" where there is no number."""
     if claim.bounds is None:
         return "as stated"
-    unit = {"percent": "%", "qualitative": "", "count": ""}.get(claim.unit or "", claim.unit or "")
-    return span(*claim.bounds, unit)
+    unit, *note = (claim.unit or "").split(" (")
+    said = span(*claim.bounds, {"percent": "%", "qualitative": "", "count": ""}.get(unit, unit))
+    return " (".join([said, *note])
 
 
 def papers() -> dict[str, str]:

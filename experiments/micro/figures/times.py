@@ -51,7 +51,7 @@ def _fig1_verdicts(rows: list[Row]) -> list[Verdict]:
     ratio, limit = run("topk").ratio, stated("micro.intro.buildup")[1]
     return [
         absent("micro.intro.sort_cost", SORTS_NOTHING, "not comparable", moved),
-        held("micro.fig1.density", DENSITY),
+        held("micro.fig1.density", DENSITY, tolerance=0.0),
         *(held(f"micro.fig1.n{workers}", workers, tolerance=0.0) for workers in WORKERS),
         says("micro.fig1.hard_density", run("hardthr").ratio > 1.1, f"{run('hardthr').ratio:.0f}x of what was set",
              "on made-up gradients with error feedback; of real ones see Fig. 5"),
