@@ -10,6 +10,7 @@ from evaluation.long_runs import long_row, others, seeds
 from evaluation.test_simulated_figures import simulated
 
 from experiments.common.evaluation.gaps import tasks
+from experiments.common.evaluation.judging import absent
 from experiments.common.evaluation.quality_panels import Panel
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.figure import Figure
@@ -288,6 +289,15 @@ def test_merging_keeps_accuracy_or_not() -> None:
     assert {lost[f"table4.{one}"] for one in ("preserve", "cifar10.mergecomp", "imagenet.mergecomp")} == {"disagrees"}
     half = [row for row in rows(0.5) if row.case.scheme != "mergecomp" or row.case.compressor == "dgc"]
     assert "no long row of merged ef_signsgd" in judged("mergecomp.table4", half)["table4.preserve"][1]
+
+
+def test_a_level_of_a_network_that_was_trained_is_measured_and_no_level_has_no_source() -> None:
+    figure = FIGURES["mergecomp.table4"]
+    rows = figure.select([*others(), *seeds("ddp", 0.5)])
+    for key in ("cifar10", "imagenet"):
+        (level,) = [one for one in figure.judge(rows) if one.claim == f"mergecomp.table4.{key}.fp32"]
+        assert (level.ours, level.outcome, level.source) == ("50.0 percent", "not comparable", "measured")
+    assert absent("micro.fig2.gpus", "why", source="measured").source == "none"
 
 
 @pytest.mark.slow

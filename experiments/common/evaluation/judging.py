@@ -80,9 +80,11 @@ def says(
     return Verdict(claim_id, word, ours, source, calibration, why)
 
 
-def absent(claim_id: str, reason: str, outcome: Outcome = "not attempted", ours: str = "") -> Verdict:
-    """Return the verdict on a claim to which no number of ours speaks, with the reason."""
-    return Verdict(claim_id, outcome, ours, "computed" if ours else "none", reason=reason)
+def absent(
+    claim_id: str, reason: str, outcome: Outcome = "not attempted", ours: str = "", source: Source = "computed"
+) -> Verdict:
+    """Return the verdict on a claim to which no number of ours speaks, with the reason; `source` is that of `ours`."""
+    return Verdict(claim_id, outcome, ours, source if ours else "none", reason=reason)
 
 
 def complete(
