@@ -9,6 +9,7 @@ from experiments.common.evaluation.low_rank import compressed_buffers, dense_buf
 from experiments.common.evaluation.selection_example import WORKERS, build_up_without_common_part, run
 from experiments.common.evaluation.sketch_example import bias, linearity, relative_noise, wrong_blocks, zeros_skipped
 from experiments.common.figures.discovery import discover
+from experiments.common.figures.every_claim import headlines
 from experiments.s2reducer.figures.computed import gnmt, lstm, lstm_sparsity
 
 
@@ -91,6 +92,13 @@ def test_a_claim_is_never_left_out_nor_judged_twice() -> None:
     with pytest.raises(ValueError, match="elsewhere"):
         complete("mergecomp.text.setup", [one], "")
     assert isinstance(done[0], Verdict)
+
+
+@pytest.mark.parametrize("claim", ["mergecomp.setup.e2e_gpus", "acpsgd.setup.conv.gpus", "acpsgd.setup.conv.rank"])
+def test_long_runs_have_the_ranks_and_the_rank_of_the_papers_trainings(claim: str) -> None:
+    figure = discover()[claims_by_id()[claim].artifact]
+    one = headlines([figure], [])[claim]
+    assert (one.outcome, one.source, one.ours.split()[0]) == ("agrees", "restated", "4")
 
 
 def test_sparsifiers_select_as_their_rules_say() -> None:
