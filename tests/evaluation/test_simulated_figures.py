@@ -110,6 +110,16 @@ def test_a_step_that_was_not_simulated_is_named(block_sparse: list[Row]) -> None
     assert not judge_predictions(block_sparse, table_3())
 
 
+def test_times_of_sorting_are_never_judged_for_ours_sorts_nothing() -> None:
+    times = dict.fromkeys(("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s"), 1.0)
+    cases = resolve_job(["experiment=micro_clusters"]).cases
+    rows = [Row(case.run_id, case, times, Origin("simulated", "none")) for case in cases]
+    found = {one.claim: one for name in ("micro.fig1", "micro.fig6") for one in discover()[name].judge(rows)}
+    for claim in ("micro.fig1.constant", "micro.intro.sort_cost", "micro.fig6.slow", "micro.fig6.best"):
+        assert found[claim].outcome == "not comparable", claim
+        assert "sorts nothing" in found[claim].reason
+
+
 @pytest.mark.parametrize("name", ["s2reducer.fig3", "s2reducer.fig4", "s2reducer.fig7", "s2reducer.fig8"])
 def test_figures_are_drawn_from_rows(name: str, block_sparse: list[Row], tmp_path: Path) -> None:
     figure = discover()[name]

@@ -147,6 +147,20 @@ def test_growth_is_held_against_what_the_paper_prints():
     assert (level.values, level.outcome) == ((9.0,), "not comparable")
 
 
+def test_shares_of_a_training_of_unknown_length_are_not_judged_together_either():
+    rows = [
+        simulated(scheme, experiment="profiling_overhead", model=model)
+        for model in ("resnet152", "vit_large", "bert_large", "gpt2_large")
+        for scheme in ("ddp", "ssfusion_oi")
+    ]
+    found = discover()["ssfusion.table5"].judge(rows)
+    assert len(found) == 5
+    for one in found:
+        assert one.outcome == "not comparable"
+        assert "does not say how long it trained" in one.reason
+    assert "4 below 0.1 %" in entry(found, "exp8.negligible").ours
+
+
 def test_what_does_not_fit_has_no_times_and_no_say(tmp_path):
     fixed = {"experiment": "large_models", "model": "gpt2_xl", "dataset": "wikitext103"}
     rows = [*setting(**fixed), *setting(**fixed, cluster="64gpu_40gb", device_gib=40.0, memory_gib=41.0)]
