@@ -103,6 +103,12 @@ def test_every_calibration_has_its_verdict(block_sparse: list[Row]) -> None:
     assert all(one.source == "simulated" for one in verdicts)
 
 
+def test_a_range_over_an_overlap_that_nobody_prints_says_so(block_sparse: list[Row]) -> None:
+    found = [one for name in ("s2reducer.fig4", "s2reducer.fig7") for one in discover()[name].judge(block_sparse)]
+    said = {one.claim for one in found if "no overlap is printed" in one.reason}
+    assert said == {"s2reducer.fig3.d.comm", "s2reducer.headline.comm"}
+
+
 def test_a_step_that_was_not_simulated_is_named(block_sparse: list[Row]) -> None:
     steps = by_calibration(block_sparse)["nominal"]
     with pytest.raises(NoRow, match="acpsgd for resnet50 on acpsgd_10gbe"):

@@ -137,7 +137,8 @@ def judge_convergence(artifact: str, rows: Sequence[Row], compressor: str) -> li
             gap = task.gap("mergecomp", other)
             said = _granted(one, f"in {task.words} quality over {other} is {gap}")
             apart = one.outcome == "agrees" and gap.word == "below"
-            found.append(replace(said, outcome="not comparable") if apart else said)
+            lost = f"merging ends below {other}, so that the times of steps, which agree, are not those to converge"
+            found.append(replace(said, outcome="not comparable", reason=f"{lost}; {said.reason}") if apart else said)
     return found
 
 
