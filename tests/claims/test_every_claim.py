@@ -76,6 +76,21 @@ def test_simulated_rows_speak_once_for_each_calibration_and_real_rows_too():
 
 
 @pytest.mark.parametrize(
+    ("claim", "contradicted"),
+    [
+        ("s2reducer.appB1.ratio", False),  # our model of a ring contradicts it, no number of the paper
+        ("acpsgd.fig3.sign_comm", False),  # consistent, as all of it is exposed
+        ("acpsgd.fig3.power", True),  # Table III has another ratio
+    ],
+)
+def test_only_a_number_of_the_paper_itself_keeps_a_claim_from_being_judged(claim, contradicted):
+    ours = Verdict(claim, "disagrees", "1", "simulated", "nominal", "differs")
+    counted = headlines([Script((ours,))], [])[claim]
+    assert (counted.outcome == "not comparable") == contradicted
+    assert ("contradicts other numbers of the paper" in counted.reason) == contradicted
+
+
+@pytest.mark.parametrize(
     ("claim", "ours", "outcome"),
     [
         ("acpsgd.iv.ar.sep", 1.08, "within error"),  # of a time in ms

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.common.claims.verdicts import Verdict, compared, headline
+from experiments.common.claims.verdicts import Verdict, compared, headline, span
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,11 @@ def test_a_difference_is_said_in_the_claims_unit():
     found = compared("a.b", (0.28, 1.07), (-0.09, 0.26), unit="fraction")
     assert found.ours == "-9 to 26 %"
     assert found.reason == "ours is -9 to 26 %, the paper has 28 to 107 %"
+
+
+def test_no_digit_that_a_paper_prints_is_hidden():
+    assert compared("acpsgd.fig10.model_size", 1282.6, 1282.6, unit="MB").ours == "1282.6 MB"
+    assert [span(one, one) for one in (0.123456, 999.96, 1162.04, 85_600.0)] == ["0.1235", "1000", "1162", "85600"]
 
 
 def test_what_does_not_agree_needs_a_reason():

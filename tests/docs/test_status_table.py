@@ -52,12 +52,14 @@ def test_the_sentence_counts_sources_and_kinds_apart(simulated):
 
 
 @pytest.mark.slow
-def test_the_sentence_says_that_no_gpu_tested_a_claim_until_one_does(simulated):
+def test_the_sentence_says_that_no_row_is_of_a_gpu_until_one_is(simulated):
     without = [*throughput(), *simulated]  # simulated rows name a GPU, but none was there
     assert any(one.case.device == "cuda" for one in without)
-    assert "No claim was tested on GPUs: no row here comes from one." in " ".join(status_block(without).split())
+    assert "No row here comes from a GPU; single compressors were timed on one, an H200." in " ".join(
+        status_block(without).split()
+    )
     text = " ".join(status_block([*without, row(device="cuda", hardware="2 Invented GPUs")]).split())
-    assert "No claim was tested on GPUs" not in text
+    assert "No row here comes from a GPU" not in text
     assert "1 rows come from GPUs (2 Invented GPUs)." in text
 
 

@@ -10,9 +10,12 @@ from evaluation.long_runs import long_row, others, seeds
 from evaluation.test_simulated_figures import simulated
 
 from experiments.common.evaluation.gaps import UNCONVERGED, tasks
+from experiments.common.evaluation.judging import absent
 from experiments.common.evaluation.quality_panels import Panel
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.figure import Figure
+from experiments.micro.figures.runs import judged_times
+from experiments.micro.figures.runs import runs as micro_runs
 from ssfx.core.rows import Row
 
 FIGURES = discover()
@@ -285,6 +288,15 @@ def test_merging_keeps_accuracy_or_not() -> None:
     assert "no long row of merged dgc, merged ef_signsgd" in judged("mergecomp.table4", none)["table4.preserve"][1]
 
 
+def test_a_level_of_a_network_that_was_trained_is_measured_and_no_level_has_no_source() -> None:
+    figure = FIGURES["mergecomp.table4"]
+    rows = figure.select([*others(), *seeds("ddp", 0.5)])
+    for key in ("cifar10", "imagenet"):
+        (level,) = [one for one in figure.judge(rows) if one.claim == f"mergecomp.table4.{key}.fp32"]
+        assert (level.ours, level.outcome, level.source) == ("50.0 percent", "not comparable", "measured")
+    assert absent("micro.fig2.gpus", "why", source="measured").source == "none"
+
+
 @pytest.mark.slow
 def test_times_to_converge_say_what_they_take_for_granted() -> None:
     steps = simulated("mergecomp_clusters", "workload=resnet50_imagenet", "cluster.devices_per_node=4")
@@ -297,6 +309,7 @@ def test_times_to_converge_say_what_they_take_for_granted() -> None:
     assert same[0] == outcome
     assert "quality over layerwise is" in same[1]
     assert worse[0] == ("not comparable" if outcome == "agrees" else outcome)
+    assert outcome != "agrees" or worse[1].partition(" x ")[2].startswith("merging ends below layerwise, so that")
 
 
 def sparsifiers(**curves: dict[str, list[float | None]]) -> list[Row]:
@@ -324,11 +337,12 @@ def test_micro_follows_densities_errors_and_thresholds() -> None:
     for name, claims in (
         ("micro.fig5", ("micro", "topk", "hard")),
         ("micro.fig2", ("order",)),
-        ("micro.fig8", ("track",)),
     ):
         short = name.removeprefix("micro.")
         assert {outcomes(name, good)[f"{short}.{claim}"] for claim in claims} == {"agrees"}
         assert "agrees" not in {outcomes(name, bad)[f"{short}.{claim}"] for claim in claims}
+    tracks = {outcomes("micro.fig8", some)["fig8.track"] for some in (good, bad)}
+    assert tracks == {"partly", "disagrees"}  # one setting of the paper's twelve is no "every"
 
 
 def test_micros_figures_keep_to_the_network_of_all_its_rivals(tmp_path: Path) -> None:
@@ -355,11 +369,51 @@ def test_micro_is_first_where_its_steps_times_its_step_are() -> None:
     early, late = ([value, 0.5, 0.5, 0.5] for value in (0.5, 0.1))
     soon = sparsifiers(micro={"top1": early}, topk={"top1": late}, hard_threshold={"top1": late}, cltk={"top1": late})
     found = outcomes("micro.fig4", [*others(), *soon, *steps])
-    assert (found["fig4.fastest"], found["fig4.hard"], found["fig4.accuracy"]) == ("agrees", "agrees", "not comparable")
+    assert (found["fig4.hard"], found["fig4.accuracy"]) == ("agrees", "not comparable")
+    fastest = judged("micro.fig4", [*others(), *soon, *steps])["fig4.fastest"]
+    assert fastest[0] == "not comparable"
+    assert "shorter for all seeds in 9 of 9 pairs" in fastest[1]
+    assert "our Top-k finds its threshold by histogram and sorts nothing" in fastest[1]
     slow = sparsifiers(micro={"top1": [0.1, 0.1, 0.1, 0.5]}, topk={"top1": early}, hard_threshold={"top1": early},
                        cltk={"top1": early})  # fmt: skip
-    found = outcomes("micro.fig4", [*others(), *slow, *steps])
-    assert found["fig4.fastest"] == "disagrees"
+    found = judged("micro.fig4", [*others(), *slow, *steps])
+    assert found["fig4.hard"][0] == "disagrees"
+    assert "longer for all in 9" in found["fig4.fastest"][1]
+    without = [row for row in slow if row.case.scheme != "hard_threshold"]
+    assert "longer for all in 6" in judged("micro.fig4", [*others(), *without, *steps])["fig4.fastest"][1]
+
+
+def test_each_claim_of_micros_figure_needs_the_sparsifiers_that_it_names_alone() -> None:
+    two = [row for row in sparsifiers() if row.case.scheme in ("topk", "cltk")]
+    found = judged("micro.fig4", [*others(), *two])
+    assert found["fig4.topk_cltk"][0] == "agrees"
+    assert "no long row of hard threshold, MiCRO yet" in found["fig4.hard"][1]
+    three = [row for row in sparsifiers() if row.case.scheme != "hard_threshold"]
+    alike = judged("micro.fig4", [*others(), *three])["fig4.accuracy"]
+    assert alike[0] == "not comparable"  # whoever is missing: none has converged
+    assert "CLT-k over MiCRO" in alike[1]
+    assert "stop after 2,000 steps" in alike[1]
+
+
+def test_a_pair_that_contradicts_decides_alone_and_one_that_holds_does_not_while_others_are_missing() -> None:
+    first, later = [1.0, 2.0], [3.0, 4.0]
+    for pairs, missing, outcome in (
+        ([(first, later)], (), "agrees"),
+        ([(first, later)], ("hard threshold",), "not comparable"),
+        ([(later, first)], ("hard threshold",), "disagrees"),
+        ([(first, later), (first, first)], (), "partly"),
+    ):
+        one = judged_times("micro.fig4.hard", pairs, "nominal", missing)
+        assert one.outcome == outcome
+        assert ("no long row of hard threshold yet" in one.reason) == bool(missing)
+
+
+def test_a_run_of_another_optimizer_is_not_one_of_micros() -> None:
+    own = seeds("cltk", 0.5, compressor="topk", density=0.01, memory="residual")
+    other = seeds("cltk", 0.9, compressor="topk", density=0.01, memory="residual", optimizer="adamw")
+    assert {name: [row.run_id for row in rows] for name, rows in micro_runs([*own, *other]).items()} == {
+        "CLT-k": [row.run_id for row in own]
+    }
 
 
 def test_workers_end_alike_or_not() -> None:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.common.evaluation.judging import held
+from experiments.common.evaluation.mergecomp_panels import beside_fp32, fp32_factors
 from experiments.common.evaluation.row_steps import NoRow, by_calibration, judge_predictions, ours_as_stated
 from experiments.common.figures.discovery import discover
 from experiments.common.validation import published_mergecomp as mergecomp
@@ -72,6 +74,28 @@ def test_a_claim_is_held_in_its_own_unit() -> None:
     assert ours_as_stated("mergecomp.table3.fp16.g2", factor("mergecomp.table3.fp16.g2")) == pytest.approx(5.5)
 
 
+@pytest.mark.parametrize(
+    ("ours", "alone_s", "outcome", "word"),
+    [
+        (0.91, 0.7, "agrees", "FP32 alone has 70 % in this simulation"),
+        (0.91, 0.968, "partly", "so that merging decides nothing"),  # FP32 scales as well without it
+        (0.5, 0.968, "disagrees", "ours is 50 %"),
+    ],
+)
+def test_a_scaling_factor_that_fp32_has_too_agrees_partly(ours: float, alone_s: float, outcome: str, word: str) -> None:
+    words = ["experiment=mergecomp_clusters", "workload=resnet50_imagenet", "cluster.calibration=nominal"]
+    rows = []
+    for case in resolve_job(words).cases:
+        seconds = dict.fromkeys(("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s"), 1.0)
+        if case.world_size == 1:
+            seconds["iteration_s"] = alone_s
+        rows.append(Row(case.run_id, case, seconds, Origin("simulated", "none")))
+    own = held("mergecomp.fig8.sf", ours, tolerance=0.05, source="simulated", calibration="nominal")
+    (one,) = beside_fp32(rows, [own], fp32_factors())
+    assert one.outcome == outcome
+    assert word in one.reason
+
+
 def test_every_calibration_has_its_verdict(block_sparse: list[Row]) -> None:
     verdicts = judge_predictions(block_sparse, s2reducer.ratios())
     assert {one.calibration for one in verdicts} == {"nominal", "published"}
@@ -79,11 +103,27 @@ def test_every_calibration_has_its_verdict(block_sparse: list[Row]) -> None:
     assert all(one.source == "simulated" for one in verdicts)
 
 
+def test_a_range_over_an_overlap_that_nobody_prints_says_so(block_sparse: list[Row]) -> None:
+    found = [one for name in ("s2reducer.fig4", "s2reducer.fig7") for one in discover()[name].judge(block_sparse)]
+    said = {one.claim for one in found if "no overlap is printed" in one.reason}
+    assert said == {"s2reducer.fig3.d.comm", "s2reducer.headline.comm"}
+
+
 def test_a_step_that_was_not_simulated_is_named(block_sparse: list[Row]) -> None:
     steps = by_calibration(block_sparse)["nominal"]
     with pytest.raises(NoRow, match="acpsgd for resnet50 on acpsgd_10gbe"):
         steps.step(*timed("acpsgd", Setup("ResNet-50")))
     assert not judge_predictions(block_sparse, table_3())
+
+
+def test_times_of_sorting_are_never_judged_for_ours_sorts_nothing() -> None:
+    times = dict.fromkeys(("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s"), 1.0)
+    cases = resolve_job(["experiment=micro_clusters"]).cases
+    rows = [Row(case.run_id, case, times, Origin("simulated", "none")) for case in cases]
+    found = {one.claim: one for name in ("micro.fig1", "micro.fig6") for one in discover()[name].judge(rows)}
+    for claim in ("micro.fig1.constant", "micro.intro.sort_cost", "micro.fig6.slow", "micro.fig6.best"):
+        assert found[claim].outcome == "not comparable", claim
+        assert "sorts nothing" in found[claim].reason
 
 
 @pytest.mark.parametrize("name", ["s2reducer.fig3", "s2reducer.fig4", "s2reducer.fig7", "s2reducer.fig8"])

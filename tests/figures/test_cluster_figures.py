@@ -118,6 +118,23 @@ def test_an_ordering_is_counted_over_settings():
     assert (one.ours, one.outcome) == ("in 3 of 4", "disagrees")
 
 
+@pytest.mark.parametrize(
+    ("joint", "selective", "each", "outcome"),
+    [
+        (90.4, 87.0, 88.3, "agrees"),  # faster than joint is close to it
+        (87.0, 90.0, 95.0, "agrees"),
+        (87.0, 96.0, 99.0, "disagrees"),  # a tenth and more behind joint
+        (99.0, 87.0, 95.0, "disagrees"),
+        (87.0, 88.0, 87.5, "disagrees"),  # behind per-tensor
+    ],
+)
+def test_selective_is_close_to_joint_on_either_side_and_before_per_tensor(joint, selective, each, outcome):
+    times = {"fused_all": joint, "ssfusion_naive": selective, "per_tensor": each}
+    where = {"experiment": "selective", "cluster": "ssfusion_local", "model": "bert_large", "dataset": "squad"}
+    rows = [simulated(scheme, speed=1e4 / ms, world_size=8, **where) for scheme, ms in times.items()]
+    assert entry(judged("ssfusion.fig5", rows), "fig5.close").outcome == outcome
+
+
 def test_growth_is_held_against_what_the_paper_prints():
     found = judged("ssfusion.fig9", growth())
     gathering, reducing = entry(found, "fig9.linear"), entry(found, "fig9.ar_marginal")
@@ -128,6 +145,20 @@ def test_growth_is_held_against_what_the_paper_prints():
     assert entry(judged("ssfusion.fig9", growth(gathering=8.0)), "fig9.linear").outcome == "disagrees"
     level = entry(found, "fig9.modelA.ag64")
     assert (level.values, level.outcome) == ((9.0,), "not comparable")
+
+
+def test_shares_of_a_training_of_unknown_length_are_not_judged_together_either():
+    rows = [
+        simulated(scheme, experiment="profiling_overhead", model=model)
+        for model in ("resnet152", "vit_large", "bert_large", "gpt2_large")
+        for scheme in ("ddp", "ssfusion_oi")
+    ]
+    found = discover()["ssfusion.table5"].judge(rows)
+    assert len(found) == 5
+    for one in found:
+        assert one.outcome == "not comparable"
+        assert "does not say how long it trained" in one.reason
+    assert "4 below 0.1 %" in entry(found, "exp8.negligible").ours
 
 
 def test_what_does_not_fit_has_no_times_and_no_say(tmp_path):

@@ -430,6 +430,7 @@ def _setup(rows: list[Row]) -> list[Verdict]:
         f"{name}.seq": float(model_work("bert_base_pretraining").inputs.split()[0]),
         f"{name}.rank.resnet": float(MODELS["ResNet-50"][1]),
         f"{name}.rank.bert": float(MODELS["BERT-Base"][1]),
+        f"{name}.conv.rank": float(build("acpsgd").options.rank),  # what long runs leave as it is
         f"{name}.conv.decayf": 1 / STEP_FACTOR,
     }
     return settings("acpsgd.text.setup", here)

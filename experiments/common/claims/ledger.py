@@ -12,9 +12,10 @@ from typing import Any
 class PaperClaim:
     """One statement of a paper; `value` is a number, a {lo, hi} range, or None for orderings and formulas.
 
-    `verified` is the outcome (agrees, partly or disagrees) of a static check; it never means that an experiment was
-    rerun. `issue` names an inconsistency to know about before the number is used. `here` says where ssfx has the value
-    of a setting, as "cluster 64gpu nodes" (`evaluation.configured.taken`), `not_here` why it has no value.
+    `verified` is the outcome (agrees, partly or disagrees) of a check against the paper's other numbers, shapes and
+    algebra, not against a model of ours; it never means that an experiment was rerun. `issue` names an inconsistency to
+    know about before the number is used. `here` says where ssfx has the value of a setting, as "cluster 64gpu nodes"
+    (`evaluation.configured.taken`), `not_here` why it has no value.
     """
 
     id: str

@@ -117,7 +117,10 @@ def compared(
 def span(low: float, high: float, unit: str = "") -> str:
     """Return a range in words, "1.2 to 1.5 ms", or one number where both ends print alike; fractions as percent."""
     factor, name = (100.0, " %") if unit == "fraction" else (1.0, f" {unit}" if unit else "")
-    first, last = f"{factor * low:.4g}", f"{factor * high:.4g}"
+    # Four digits would hide the last one that a paper prints of a number above a thousand.
+    first, last = (
+        f"{end:.4g}" if abs(end) < 1000 else f"{end:.1f}".removesuffix(".0") for end in (factor * low, factor * high)
+    )
     return f"{first}{name}" if first == last else f"{first} to {last}{name}"
 
 
@@ -163,8 +166,9 @@ def paper_says(claim: PaperClaim) -> str:
     """Return the paper's value in words, "as stated" where there is no number."""
     if claim.bounds is None:
         return "as stated"
-    unit = {"percent": "%", "qualitative": "", "count": ""}.get(claim.unit or "", claim.unit or "")
-    return span(*claim.bounds, unit)
+    unit, *note = (claim.unit or "").split(" (")
+    said = span(*claim.bounds, {"percent": "%", "qualitative": "", "count": ""}.get(unit, unit))
+    return " (".join([said, *note])
 
 
 def papers() -> dict[str, str]:

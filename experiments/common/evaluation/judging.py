@@ -37,8 +37,8 @@ def held(
 ) -> Verdict:
     """Return the verdict on a number of ours, in the claim's unit, against the stated one.
 
-    What the paper rounds away counts for nothing: half a unit of its last printed digit, or a relative `tolerance`. An
-    open range, as "more than 11 x", is held against its one side only.
+    What the paper rounds away counts for nothing: half a unit of its last printed digit, or a relative `tolerance`. A
+    fraction is printed in percent. An open range, as "more than 11 x", is held against its one side only.
     """
     claim, low_high = claims_by_id()[claim_id], stated(claim_id)
     unit = claim.unit or ""
@@ -46,7 +46,8 @@ def held(
     bound = "(lower bound)" in words, "(upper bound)" in words
     unit = unit.partition("(")[0].strip()
     if tolerance is None:
-        slack = max(half_digit(end) for end in low_high)
+        scale = 100 if unit == "fraction" else 1
+        slack = max(half_digit(round(scale * end, 9)) / scale for end in low_high)
         top = max(abs(end) for end in low_high)
         tolerance = (slack + 1e-9) / top if top else 0.0
     pair = ours if isinstance(ours, tuple) else (ours, ours)
@@ -60,7 +61,8 @@ def held(
     )
     if verdict.outcome == "agrees" or reason:
         return verdict
-    return replace(verdict, reason=f"ours is {verdict.ours}, the paper has {span(*low_high, unit)}")
+    than = "more than " if bound[0] else "less than " if bound[1] else ""
+    return replace(verdict, reason=f"ours is {verdict.ours}, the paper has {than}{span(*low_high, unit)}")
 
 
 def says(
@@ -78,9 +80,11 @@ def says(
     return Verdict(claim_id, word, ours, source, calibration, why)
 
 
-def absent(claim_id: str, reason: str, outcome: Outcome = "not attempted", ours: str = "") -> Verdict:
-    """Return the verdict on a claim to which no number of ours speaks, with the reason."""
-    return Verdict(claim_id, outcome, ours, "computed" if ours else "none", reason=reason)
+def absent(
+    claim_id: str, reason: str, outcome: Outcome = "not attempted", ours: str = "", source: Source = "computed"
+) -> Verdict:
+    """Return the verdict on a claim to which no number of ours speaks, with the reason; `source` is that of `ours`."""
+    return Verdict(claim_id, outcome, ours, source if ours else "none", reason=reason)
 
 
 def complete(

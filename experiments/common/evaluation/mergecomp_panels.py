@@ -1,12 +1,13 @@
 """The compressors of the MergeComp paper as its figures show them, from simulated rows."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from experiments.common.claims.verdicts import Verdict
 from experiments.common.evaluation.gaps import LONG, Task, lacking, task_of, tasks, there_is, usual
 from experiments.common.evaluation.row_steps import (
+    CLOSE,
     NoRow,
     auto_at,
     by_calibration,
@@ -24,7 +25,7 @@ from experiments.common.validation.published_mergecomp import (
     setup_of,
     timed,
 )
-from experiments.common.validation.published_steps import Prediction, Steps, over
+from experiments.common.validation.published_steps import Prediction, Steps, Value, number, over
 from ssfx.core.rows import Row
 
 LABELS = {
@@ -123,7 +124,8 @@ def judge_convergence(artifact: str, rows: Sequence[Row], compressor: str) -> li
     """
     task = quality_task(rows, compressor)
     found = []
-    for one in judge_predictions(rows, [*ratios_of(artifact), *ratios_of(artifact, scaling_factors)]):
+    held = judge_predictions(rows, [*ratios_of(artifact), *ratios_of(artifact, scaling_factors)])
+    for one in beside_fp32(rows, held, fp32_factors()):
         other = {f"{artifact}.base": "fp32", f"{artifact}.layer": "layerwise"}.get(one.claim)
         if other is None:
             found.append(one)
@@ -135,13 +137,39 @@ def judge_convergence(artifact: str, rows: Sequence[Row], compressor: str) -> li
             gap = task.gap("mergecomp", other)
             said = _granted(one, f"in {task.words} quality over {other} is {gap}")
             apart = one.outcome == "agrees" and gap.word == "below"
-            found.append(replace(said, outcome="not comparable") if apart else said)
+            lost = f"merging ends below {other}, so that the times of steps, which agree, are not those to converge"
+            found.append(replace(said, outcome="not comparable", reason=f"{lost}; {said.reason}") if apart else said)
     return found
 
 
 def _granted(one: Verdict, said: str) -> Verdict:
     said = f"curves by iteration are taken to coincide: {said}"
     return replace(one, reason="; ".join(filter(None, (one.reason, said))))
+
+
+def beside_fp32(rows: Sequence[Row], verdicts: Iterable[Verdict], dense: Mapping[str, Value]) -> list[Verdict]:
+    """Return the verdicts; one of `dense` that agrees names FP32's scaling factor, and is partly where that is enough.
+
+    A simulation in which uncompressed training scales as well says nothing of merging.
+    """
+    found = []
+    for one in verdicts:
+        factors = values_by_calibration(rows, dense[one.claim]) if one.claim in dense else {}
+        if one.outcome == "agrees" and one.calibration in factors:
+            alone = factors[one.calibration]
+            enough = alone >= (1 - CLOSE) * number(one.claim)
+            why = f"FP32 alone has {100 * alone:.3g} % in this simulation" + (
+                ", so that merging decides nothing" * enough
+            )
+            one = replace(one, outcome="partly" if enough else one.outcome, reason=why)
+        found.append(one)
+    return found
+
+
+def fp32_factors() -> dict[str, Value]:
+    """Return FP32's scaling factor where the paper prints one of MergeComp, by claim."""
+    merged = [one.claim for one in scaling_factors() if one.label.startswith("MergeComp")]
+    return {claim: scaling_factor(timed("fp32", "", setup_of(claim))) for claim in merged}
 
 
 def lines_by_groups(name: str, rows: Sequence[Row]) -> list[dict[str, object]]:

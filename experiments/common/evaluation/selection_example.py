@@ -52,23 +52,23 @@ class Selection:
     history: tuple[tuple[float, float, float], ...]
 
 
-def gradients(rng: np.random.Generator, scale: float) -> Array:
+def gradients(rng: np.random.Generator, scale: float, workers: int = WORKERS) -> Array:
     """Return one step's gradients, a row for each worker."""
     common = COMMON * rng.laplace(size=ELEMENTS)
-    return SCALE * scale * (common + (1 - COMMON) * rng.laplace(size=(WORKERS, ELEMENTS)))
+    return SCALE * scale * (common + (1 - COMMON) * rng.laplace(size=(workers, ELEMENTS)))
 
 
 @cache
-def run(sparsifier: str, scale: float = 1.0) -> Selection:
+def run(sparsifier: str, scale: float = 1.0, workers: int = WORKERS) -> Selection:
     """Return what a sparsifier selects when gradients have this scale; the hand-set threshold is right for scale 1."""
     rng = np.random.default_rng(0)
     steps = STEPS.get(sparsifier, FEW_STEPS)
     k = int(DENSITY * ELEMENTS)
     pick, state = RULES[sparsifier], State(k)
-    errors = np.zeros((WORKERS, ELEMENTS))
+    errors = np.zeros((workers, ELEMENTS))
     history, overlaps, deciding, idle = [], [], [], []
     for step in range(steps):
-        errors += gradients(rng, scale)
+        errors += gradients(rng, scale, workers)
         chosen = pick(errors, step, state)
         union, counts = np.unique(np.concatenate(chosen), return_counts=True)
         state.selected = sum(map(len, chosen)) if sparsifier == "micro" else len(union)
@@ -100,9 +100,9 @@ def topk(errors: Array, _step: int, state: State) -> Picks:
 
 def cltk(errors: Array, step: int, state: State) -> Picks:
     """One worker in turn takes its k largest; the others select nothing."""
-    leader = step % WORKERS
+    leader = step % len(errors)
     own = np.argpartition(-np.abs(errors[leader]), state.k)[: state.k]
-    return [own if rank == leader else own[:0] for rank in range(WORKERS)]
+    return [own if rank == leader else own[:0] for rank in range(len(errors))]
 
 
 def hardthr(errors: Array, _step: int, state: State) -> Picks:
@@ -131,10 +131,10 @@ def micro(errors: Array, step: int, state: State) -> Picks:
         state.threshold = threshold_for(state.k)
     else:
         state.threshold *= threshold_scale(state.selected, state.k)
-    starts = split_starts(ELEMENTS, WORKERS)
+    starts = split_starts(ELEMENTS, len(errors))
     chosen: Picks = []
     for rank, row in enumerate(errors):
-        part = partition_of(rank, step, WORKERS)
+        part = partition_of(rank, step, len(errors))
         own = starts[part] + np.flatnonzero(np.abs(row[starts[part] : starts[part + 1]]) > state.threshold)
         size = starts[part + 1] - starts[part]
         chosen.append(own if len(own) else np.array([starts[part] + step % size]))

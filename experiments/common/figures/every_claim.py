@@ -72,7 +72,7 @@ def why_not_attempted(claim: PaperClaim) -> str:
     where = f" of {named}" if named else ""
     return {
         "static": "It follows from shapes or arithmetic; no script of ssfx works it out yet.",
-        "gpu": f"It needs measurements{where} on the paper's GPUs, and no GPU was at hand.",
+        "gpu": f"It needs measurements{where} on the paper's GPUs, which are not here.",
         "cpu-mini": f"It needs training runs{where} to the end on the paper's data, which were not done here.",
         "algorithmic": f"It needs training steps{where} on the paper's data, which were not run here.",
         "simulation": f"Simulation could speak to it; no experiment of ssfx simulates this setting{where} yet.",

@@ -21,6 +21,7 @@ from experiments.common.claims.verdicts import (
     tested,
     total,
 )
+from experiments.common.evaluation.gpu_times import NAME
 from experiments.common.figures.discovery import discover, experiments_dir, place
 from experiments.common.figures.every_claim import headlines, verdicts
 from experiments.common.figures.figure import Figure
@@ -197,5 +198,5 @@ def _on_gpus(rows: Sequence[Row]) -> str:
     """Return a sentence on real runs on GPUs; a simulated row names the GPU that it stands for, so it is none."""
     used = [row for row in rows if row.origin.kind != "simulated" and row.case.device != "cpu"]
     if not used:
-        return "No claim was tested on GPUs: no row here comes from one."
+        return f"No row here comes from a GPU; single compressors were timed on one, an {NAME}."
     return f"{len(used)} rows come from GPUs ({', '.join(sorted({row.origin.hardware for row in used}))})."

@@ -59,7 +59,8 @@ def _verdicts(rows: list[Row]) -> list[Verdict]:
         one = quality_task(rows, compressor)
         if own := top1(one, "fp32"):
             mean = f"{fmean(own):.1f} percent"
-            found.append(absent(f"{TABLE}.{key}.fp32", f"another network and data: {SCALE}", "not comparable", mean))
+            why = f"another network and data: {SCALE}"
+            found.append(absent(f"{TABLE}.{key}.fp32", why, "not comparable", mean, "measured"))
         claims = {way: f"{TABLE}.{key}.{way}" for way in WAYS if way != "fp32"}
         found += judged_gaps(
             [one] if one else [], claims, _printed(key), "fp32", paper,

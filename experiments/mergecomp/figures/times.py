@@ -4,15 +4,17 @@ from itertools import pairwise
 from math import inf
 
 from experiments.common.claims.verdicts import Outcome, Verdict
-from experiments.common.evaluation.artifacts import Claims, Judged
+from experiments.common.evaluation.artifacts import Claims, Judged, about
 from experiments.common.evaluation.gaps import LONG
 from experiments.common.evaluation.judging import absent, held
 from experiments.common.evaluation.mergecomp_panels import (
     GPUS,
     LABELS,
+    beside_fp32,
     convergence_panels,
     factor,
     factor_panels,
+    fp32_factors,
     judge_convergence,
     lines_by_groups,
     merged_panels,
@@ -29,7 +31,7 @@ from experiments.common.figures.auto import SAME_COMPRESSOR
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.figures.tables import Tabular
 from experiments.common.validation.published_mergecomp import Setup, ratios, scaling_factor, scaling_factors, timed
-from experiments.common.validation.published_steps import PaperStep, Prediction, Steps, largest, number
+from experiments.common.validation.published_steps import PaperStep, Prediction, Steps, Value, largest, number
 from ssfx.core.rows import Row
 
 SMALL, LARGE = ("ResNet50", "CIFAR10"), ("ResNet101", "ImageNet")
@@ -103,14 +105,24 @@ FIG4 = Figure(
     ),
     needs=CLUSTERS,
 )  # fmt: skip
+
+
+def _best(way: str, compressor: str) -> Value:
+    """Return the best scaling factor of a method on NVLink."""
+    return largest(scaling_factor(timed(way, compressor, Setup(*LARGE, gpus, "NVLink"))) for gpus in GPUS)
+
+
+def _fig5_verdicts(rows: list[Row]) -> list[Verdict]:
+    """Return verdicts on gains and scaling factors, those beside FP32's."""
+    name = "mergecomp.headline.sf"
+    best = Prediction(name, "", "best scaling factor", _best("Y=2", "fp16"), number)
+    own = judge_predictions(rows, [*about("mergecomp.fig5", [*ratios(), *scaling_factors()]), best])
+    return beside_fp32(rows, own, {**fp32_factors(), name: _best("fp32", "")})
+
+
 FIG5 = Figure(
     "mergecomp.fig5", "Scaling factors of MergeComp, ResNet101 on ImageNet",
-    Panels(lambda rows: merged_panels("mergecomp.fig5", LARGE, rows)),
-    Judged(predictions=lambda: [*ratios(), *scaling_factors(),
-                                Prediction("mergecomp.headline.sf", "", "best scaling factor", largest(
-                                    scaling_factor(timed("Y=2", "fp16", Setup(*LARGE, gpus, "NVLink")))
-                                    for gpus in GPUS), number)]),
-    needs=CLUSTERS,
+    Panels(lambda rows: merged_panels("mergecomp.fig5", LARGE, rows)), Judged(_fig5_verdicts), needs=CLUSTERS,
 )  # fmt: skip
 
 

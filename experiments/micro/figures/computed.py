@@ -190,8 +190,8 @@ def _table1_verdicts(rows: list[Row]) -> list[Verdict]:
     leading = run("cltk")
     return [
         *(verdict for key in SPARSIFIERS for verdict in cells(key)),
-        held("micro.iii.cltk_equal", leading.ratio, source="restated"),
-        held("micro.iii.cltk_idle", leading.deciding / WORKERS, source="restated"),
+        held("micro.iii.cltk_equal", leading.ratio, tolerance=0.0, source="restated"),
+        held("micro.iii.cltk_idle", leading.deciding / WORKERS, tolerance=0.0, source="restated"),
     ]
 
 

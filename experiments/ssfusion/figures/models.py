@@ -331,25 +331,23 @@ def _table5_finding(rows: list[Row]) -> str:
 
 
 def _table5_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
-    """Return what the share of every model comes to, which no length of the paper's training is known for, and whether
-    all of them are negligible.
-    """
+    """Return what the share of every model comes to, and how many are negligible; no length of training is known."""
     ours = _simulated(rows)
     found = []
     for claim in claims_of("ssfusion.table5"):
         share = ours.get(str(claim.conditions.get("model")))
         if share is not None:
-            outcome: Outcome = "not comparable"
             words = f"{share['percent']:.2g} % of {share['steps']} steps"
         elif claim.id.endswith("negligible") and len(ours) == len(TRAINED):
             shares = [one["percent"] for one in ours.values()]
             below = sum(value < NEGLIGIBLE for value in shares)
-            outcome = "agrees" if below == len(shares) else "disagrees"
             words = f"{below} of {len(shares)} below {NEGLIGIBLE:g} %: {min(shares):.2g} to {max(shares):.2g} %"
         else:
             continue
         calibration = next(iter(ours.values()))["calibration"]
-        found.append(Verdict(claim.id, outcome, words, "simulated", calibration, SAID, figure.command, ON_ONE_CORE))
+        found.append(
+            Verdict(claim.id, "not comparable", words, "simulated", calibration, SAID, figure.command, ON_ONE_CORE)
+        )
     return found
 
 
