@@ -132,7 +132,7 @@ def test_a_forked_process_that_collects_an_exchange_leaves_it_to_its_parent(grou
     assert missed is None
 
 
-@each_rank(2)
+@each_rank(3)
 def test_weights_that_outlive_what_was_attached_do_not_train_apart_in_silence(group, rank, world):
     """Nothing keeps list or handle, and another optimizer takes over; then an exchange of their own covers them."""
     model = WithItsOwn(*build("mlp").children())
