@@ -50,7 +50,7 @@ class DenseMessage(Message):
     def add(self, name: str, grad: torch.Tensor | None) -> None:
         """Write grad / world size, plus residuals of an earlier plan, into the flat buffer."""
         view = self.views[name]
-        if grad is None:
+        if grad is None or grad.shape != view.shape:  # of a weight that was replaced: every rank will undo this
             view.zero_()
         else:
             torch.mul(grad, self._share, out=view)

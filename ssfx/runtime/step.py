@@ -332,11 +332,14 @@ class Exchanging(Uneven):
 
     def _agree(self) -> Agreed:
         """All ranks know what all of them train, and have a plan for it."""
-        before = dict(self._params), {spec.name: spec.dtype for spec in self._base.tensors}
+        before = dict(self._params), {spec.name: (spec.dtype, spec.shape) for spec in self._base.tensors}
         agreed = self._members.agree(self.comm)
         self._came += [name for name in agreed.came if name in self._params]
-        if (dict(self._params), agreed.trained) != before:
+        now = {name: (dtype, tuple(self._params[name].shape)) for name, dtype in agreed.trained.items()}
+        if (dict(self._params), now) != before:  # a weight that was replaced is among those before, in its new shape
             self._plan_anew(before[0])
+        if self._buffers is not None:
+            self._buffers.look()
         return agreed
 
     def _make_equal(self) -> None:
@@ -389,5 +392,7 @@ class Exchanging(Uneven):
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(optimizer)
+        if self._commit.in_closure and not self._exchanged:
+            raise ConfigError("step(closure) took gradients that no rank exchanged; end with a pass outside of no_sync")
         self._commit.in_closure = False
         self._commit.stepped(optimizer, self._cancelled)

@@ -159,6 +159,41 @@ def test_an_optimizer_with_a_closure_exchanges_once_a_step(group, rank, world):
     assert sync.step == 3
 
 
+@each_rank(2)
+def test_a_step_with_a_closure_does_not_take_local_gradients(group, rank, world):
+    model, optimizer, sync = attach_mlp(group)
+    with sync.no_sync():
+        loss = loss_of(model, rank, 0)
+        loss.backward()
+    with pytest.raises(ConfigError, match="took gradients that no rank exchanged"):
+        optimizer.step(lambda: loss)
+    sync.detach()
+
+
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize("options", [{}, TOPK], ids=["ddp", "topk"])
+@each_rank(2)
+def test_a_head_of_another_shape_and_its_statistics_are_exchanged_at_once(group, rank, world, at, options):
+    """Before the first step, and later; ranks that exchange all but the head part with the next step."""
+    model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 2))
+    optimizer = sgd(model.parameters(), 0.0)
+    sync = ssfx.attach(model, optimizer, process_group=group, **options)
+    for step in range(5):
+        if step == at:
+            model[1] = nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 9))
+            optimizer.param_groups[0]["params"] = list(model.parameters())
+        optimizer.zero_grad()
+        model(torch.randn(4, 6, generator=torch.Generator().manual_seed(10 * step + rank))).square().mean().backward()
+        optimizer.step()
+        assert same_on_all_ranks(group, model)
+        if step >= at:
+            mine = model[1][0].running_mean
+            first = mine.clone()
+            dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
+            assert torch.equal(mine, first)
+    sync.detach()
+
+
 @pytest.mark.parametrize(
     "options",
     [
