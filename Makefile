@@ -45,7 +45,7 @@ figures: $(INSTALLED) ## draw every figure, and results/figures/report.html with
 demo: $(INSTALLED) ## one short run of every scheme on this machine and its figures (about 3 minutes)
 	@$(BIN)/ssfx run experiment=throughput cluster=local preset=smoke workload=digits_resnet
 
-test: $(INSTALLED) ## the tests of every change (about half an hour on 2 cores)
+test: $(INSTALLED) ## the tests of every change (about a quarter of an hour on 2 cores)
 	@$(BIN)/python -m pytest $(SHARED) -m "not nightly and not pages"
 
 test-all: $(INSTALLED) ## every test: long products of cases whole, too (about an hour)
