@@ -179,6 +179,12 @@ BESIDE_THE_GRID = [
         "scheme=per_tensor compressor=topk density=0.01",
         "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
     )
+] + [
+    f"engine=virtual workload=vit_small_cifar10 seed=1 repeats=1 {method}"
+    for method in (
+        "scheme=ddp", "scheme=ddp_quantized compressor=qsgd(norm=max)",
+        "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
+    )
 ]  # fmt: skip
 """More ranks than real ones of a small machine, and a second seed alone."""
 
