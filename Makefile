@@ -3,7 +3,7 @@
 # is how many processes test: they wait for ranks, up to eight each, more than they compute.
 
 VENV ?= .venv
-WORKERS ?= 4
+WORKERS ?= 3
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 --durations-min=5
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
