@@ -18,6 +18,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
 
 _POLL_S = 0.02
+_DEFAULT = timedelta(minutes=30)
 
 
 class _Watched:
@@ -89,9 +90,12 @@ def _own_group(device: torch.device) -> _Own:
 
 
 def _timeout(world: Any, device: torch.device) -> timedelta | None:
-    """Return what the script said how long an exchange may wait; torch gives a new group its default instead."""
-    options = getattr(world._get_backend(device), "options", None)
-    return getattr(options, "_timeout", None)
+    """Return how long the script lets its exchanges wait where that is more than torch's default for a new group."""
+    try:
+        waits: timedelta = world._get_backend(device).options._timeout
+    except AttributeError:  # a backend that says none
+        return None
+    return waits if waits > _DEFAULT else None
 
 
 def _through_host(device: torch.device, group: Any) -> bool:

@@ -162,12 +162,12 @@ class Buffers:
 
     def _sums_now(self) -> torch.Tensor:
         """Return the sum of every large buffer of floating point, 0 for the others."""
-        sums = [torch.zeros((), device=self._comm.device)] * len(self._large)
+        sums = [torch.zeros((), dtype=torch.float32, device=self._comm.device)] * len(self._large)
         for place, (held, key) in enumerate(self._large):
             buffer = held.get(key)
             if buffer is not None and buffer.dtype in _SUMMED:
                 sums[place] = buffer.detach().sum(dtype=torch.float32).to(self._comm.device).nan_to_num()
-        return torch.stack(sums) if sums else torch.zeros(0)
+        return torch.stack(sums) if sums else torch.zeros(0, dtype=torch.float32)
 
     def broadcast(self) -> None:
         """All ranks have rank 0's value of every buffer that may have changed; all of them call it."""
