@@ -33,9 +33,10 @@ def place_on_map(cluster: Cluster) -> str:
     if not here:
         return ""
     near = min(here, key=lambda one: abs(log(one["gbps"] / gbps)))
+    most = f"it may need {near['affords']:.3g} times the steps" if near["affords"] > 1 else "no step is shorter with it"
     return (
         f"of {near['models']} other models at {near['gbps']:.3g} Gbit/s per GPU, compression surely pays for "
-        f"{near['wins']}; in the median it may need {near['affords']:.3g} times the steps ({PAGE})"
+        f"{near['wins']}; in the median {most} ({PAGE})"
     )
 
 

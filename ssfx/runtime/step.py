@@ -392,7 +392,7 @@ class Exchanging(Uneven):
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(optimizer)
-        if self._commit.in_closure and not self._exchanged:
+        in_closure, self._commit.in_closure = self._commit.in_closure, False
+        if in_closure and not self._exchanged:
             raise ConfigError("step(closure) took gradients that no rank exchanged; end with a pass outside of no_sync")
-        self._commit.in_closure = False
         self._commit.stepped(optimizer, self._cancelled)

@@ -48,7 +48,7 @@ def published() -> list[Group]:
     ) -> Group:  # fmt: skip
         """Return a group with a part for every name that a function of `names` gives, in order of appearance.
 
-        A number that other numbers of its paper contradict scores nobody.
+        Numbers that other numbers of their paper contradict are left out.
         """
         claims = claims_by_id()
         pairs = tuple(one.pair(steps) for one in predictions if not claims[one.claim].contradiction)
