@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from experiments.common.claims.ledger import PaperClaim, claims_by_id, ledgers
+from ssfx.advice.ranked import surely_less
 
 Outcome = Literal["agrees", "partly", "within error", "disagrees", "not comparable", "not attempted"]
 JUDGED: tuple[Outcome, ...] = ("agrees", "partly", "within error", "disagrees")
@@ -64,31 +65,25 @@ def outcome_of(stated: tuple[float, float], ours: tuple[float, float], relative:
     return "partly" if ours[0] <= high and low <= ours[1] else "disagrees"
 
 
-def apart(error: float) -> float:
-    """Return the share by which two times must differ so that neither error of a time, as a share, can turn them."""
-    return (1 + error) / (1 - error) - 1
-
-
 def outcome_of_order(leads: Sequence[float], error: float | None) -> tuple[Outcome, str]:
     """Return the outcome of an order of simulated times, and which pairs are too close to call; "" without any.
 
     `leads`: by how much each is faster than the next, as a share, negative where it is slower. An order agrees where
-    all pairs are `apart`, disagrees where one is so the other way round, and is within error else; without an error
-    known, the signs decide.
+    all pairs hold under both errors, disagrees where one is surely the other way round, and is within error else;
+    without an error known, the signs decide.
     """
     if error is None:
         return "agrees" if all(lead > 0 for lead in leads) else "disagrees", ""
-    limit = apart(error)
-    near = sorted(abs(lead) for lead in leads if -limit < lead < limit)
-    if any(lead <= -limit for lead in leads):
+    if any(surely_less(1 + lead, 1.0, error) for lead in leads):
         return "disagrees", ""
+    near = sorted(abs(lead) for lead in leads if not surely_less(1.0, 1 + lead, error))
     if not near:
         return "agrees", ""
     least, most = (f"{100 * end:.1f}" for end in (near[0], near[-1]))
     by = f"{least} %" if least == most else f"{least} to {most} %"
     return "within error", (
-        f"{len(near)} of {len(leads)} pairs differ by {by} only, less than simulated times are off "
-        f"({error:.0%} on average), so that they are too close to call"
+        f"{len(near)} of {len(leads)} pairs differ by {by} only, less than two simulated times may be off "
+        f"({error:.0%} each on average), so that they are too close to call"
     )
 
 
