@@ -126,6 +126,13 @@ class Commit:
         if not self.in_closure:
             self._commit(self._moved(self.open))
 
+    def replaced(self, names: Collection[str]) -> None:
+        """Other weights have taken the place of `names`: averages that these had, and were not used, are gone."""
+        if names:
+            self.open -= set(names)
+            if not self.open:
+                self._catch_up()
+
     def settle(self, *, end: bool = False) -> set[str]:
         """Before an exchange: settle the one before it; return the parameters that the new one goes on with.
 
@@ -279,8 +286,8 @@ class Probe:
         """
         changes = {}
         for name in names:
-            if (pair := self._chosen.get(name)) is not None:
-                now = _first_rows(self._params[name])
+            pair, now = self._chosen.get(name), _first_rows(self._params[name])
+            if pair is not None and pair[1].shape == now.shape:
                 changes[name] = now.double() - pair[1].double()
         if not changes:
             return {}

@@ -6,6 +6,7 @@ worker's thread, and exchanges of several phases run in the queue's.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Iterator
 from time import perf_counter
@@ -33,14 +34,15 @@ class Slot:
     """One parameter and where its gradient goes under the plan in use."""
 
     __slots__ = (
-        "__weakref__", "dense", "dtype", "handle", "host", "index", "message", "name", "param", "segment", "waiting"
+        "__weakref__", "dense", "dtype", "handle", "host", "index", "message", "name", "param", "segment", "shape",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, param: torch.nn.Parameter) -> None:
         self.name = name
         self.param = param
         self.message: Message | None = None  # None: the tensor is empty, or frozen on all ranks since attach
-        self.dtype = param.dtype
+        self.dtype, self.shape = param.dtype, param.shape
         self.index = self.segment = 0
         self.dense = self.host = self.waiting = False
         self.handle: Any = None
@@ -91,7 +93,7 @@ class Exchange:
         for slot in fresh:
             old = self.slots.get(slot.name)
             self.slots[slot.name] = slot
-            if old is not None and old.param.shape == slot.param.shape:
+            if old is not None and old.shape == slot.shape:
                 slot.message, slot.index, slot.segment = old.message, old.index, old.segment
                 slot.dense, slot.host, slot.dtype = old.dense, old.host, old.dtype
                 for slots in (self._active, *self._of_message):
@@ -124,6 +126,7 @@ class Exchange:
                     slot.message, slot.index, slot.segment = executor, index, segment
                     slot.dense, slot.host = spec.dense, spec.placement == "host"
                     slot.dtype = getattr(torch, plan.by_name[name].dtype)
+                    slot.shape = torch.Size(plan.by_name[name].shape)
         self._tensor_ids = {name: i for i, name in enumerate(sorted(plan.by_name))}
         self._active = [slot for slot in self.slots.values() if slot.message is not None]
         self._of_message = [[slot for slot in self._active if slot.message is message] for message in self.messages]
@@ -196,11 +199,11 @@ class Exchange:
                 grad = grad.detach()  # of backward(create_graph=True)
             if grad.dtype is not slot.dtype and not self._members.arrived(slot.name, grad):
                 self._alarm, grad = True, grad.to(slot.dtype)
-        if self._alarm and slot.param.numel():
-            self._alarm, grad = (
-                False,
-                torch.full(slot.param.shape, float("nan"), dtype=slot.dtype, device=self.comm.device),
-            )
+            if grad.shape != slot.shape:  # no message has room for it until all ranks have planned anew
+                self._members.reshaped(slot.name)
+                self._alarm, grad = True, None
+        if self._alarm and slot.shape.numel():
+            self._alarm, grad = False, torch.full(slot.shape, math.nan, dtype=slot.dtype, device=self.comm.device)
         elif slot.name in self._resting:
             message.resting.add(slot.name)
             grad = None

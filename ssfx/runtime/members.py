@@ -101,6 +101,10 @@ class Members:
         self._came[name] = None
         return False
 
+    def reshaped(self, name: str) -> None:
+        """Note that a weight has another shape than was planned: the script gave its `.data` one."""
+        self._came[name] = None
+
     @property
     def watching(self) -> bool:
         """True for some exchanges after news, which begin with a comparison; the same on all ranks."""

@@ -24,11 +24,9 @@ from ssfx.runtime.checks import (
     Optimizers,
     attach_facts,
     check_agreed,
-    compared_after,
     model_facts,
     optimizer_facts,
     refuse_inside_ddp,
-    weights_apart,
 )
 from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
@@ -36,6 +34,7 @@ from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, hook, ne
 from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
+from ssfx.runtime.parted import Parted
 from ssfx.runtime.planner import Planner
 from ssfx.runtime.setup import Buffers, broadcast_model, broadcast_tensors, check_momentum, warm_up
 from ssfx.runtime.stats import StepStats, Tracer
@@ -80,8 +79,7 @@ class Exchanging(Uneven):
         self.step = 0
         self.skipped_steps = 0
         self.last: StepStats | None = None
-        self._parted = ""
-        """What made weights unequal between ranks, once that was found."""
+        self._parted = Parted(comm)
         self.tracer = Tracer(trace, comm.rank)
         self.store = Store()
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -202,6 +200,7 @@ class Exchanging(Uneven):
         fresh = self._exchange.replace(self._members.refresh())
         for slot in fresh:
             self._listen(slot)
+        self._commit.replaced({slot.name for slot in fresh})
         return bool(fresh)
 
     def _ids_now(self) -> set[int]:
@@ -299,24 +298,15 @@ class Exchanging(Uneven):
             return
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1
-        self._look_for_parted_ranks()
+        if not self._join_config.enable:  # the end of `join` compares
+            self._parted.look(self.step, self._params.values(), self._facts)
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
 
-    def _look_for_parted_ranks(self) -> None:
-        """Now and then: a warning, once, where ranks began this step with unequal weights."""
-        elsewhere = self.comm.serial or self._join_config.enable  # ranks that share weights; the end of `join` compares
-        if elsewhere or self._parted or not compared_after(self.step):
-            return
-        self._parted = weights_apart(self.comm, self._params.values(), lambda: {
-            **optimizer_facts(self.optimizers), "number of averages that were thrown away": str(self._commit.discarded),
-        })  # fmt: skip
-        if self._parted and self.comm.rank == 0:
-            _log.warning(
-                "weights are no longer equal on all ranks (compared before step %d): %s; nothing brings them together "
-                "again, so load one checkpoint on every rank, and let every rank step alike", self.step, self._parted,
-            )  # fmt: skip
+    def _facts(self) -> dict[str, str]:
+        thrown_away = str(self._commit.discarded)
+        return {**optimizer_facts(self.optimizers), "number of averages that were thrown away": thrown_away}
 
     def _again(self) -> tuple[bool, bool]:
         """Agree with the other ranks and exchange once more; return whether it is finite, and whether none has any."""
@@ -332,11 +322,14 @@ class Exchanging(Uneven):
 
     def _agree(self) -> Agreed:
         """All ranks know what all of them train, and have a plan for it."""
-        before = dict(self._params), {spec.name: spec.dtype for spec in self._base.tensors}
+        before = dict(self._params)
         agreed = self._members.agree(self.comm)
         self._came += [name for name in agreed.came if name in self._params]
-        if (dict(self._params), agreed.trained) != before:
-            self._plan_anew(before[0])
+        if self._rates is not None:
+            self._rates.know(self._params)
+        planned = {spec.name: (spec.shape, spec.dtype) for spec in self._base.tensors}
+        if {name: (tuple(p.shape), agreed.trained[name]) for name, p in self._params.items()} != planned:
+            self._plan_anew(before)
         return agreed
 
     def _make_equal(self) -> None:
@@ -348,14 +341,14 @@ class Exchanging(Uneven):
             self._came = []
 
     def _plan_anew(self, before: Mapping[str, torch.nn.Parameter]) -> None:
+        shapes = {spec.name: spec.shape for spec in self._base.tensors}
         self._base = registration_profile(self._params, self._members.dtypes, self.optimizers)
-        if self._rates is not None:
-            self._rates.know({name: p for name, p in self._params.items() if before.get(name) is not p})
         names = {id(p): name for name, p in before.items()}
         for name, p in self._params.items():
             if name not in before and (old := names.get(id(p))) is not None:
                 self.store.rename(old, name)  # the module that holds it was put into another one
-        self.store.keep_only(self._members.params)
+        members = self._members.params.items()  # what was kept of a weight of another shape is of no use
+        self.store.keep_only({name for name, p in members if shapes.get(name, p.shape) == p.shape})
         costs = self._planner.costs
         self._planner.close()
         self._planner = self._planner_with(costs)

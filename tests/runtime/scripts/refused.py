@@ -56,6 +56,39 @@ def hooks_after_the_exchange(run: Run) -> None:
         run.step(net, optimizer, step)
 
 
+def other_shapes(run: Run) -> None:
+    """Layers make room for ones of other shapes, before the first step and midway, as a new head does."""
+    model, optimizer, net = run.begin(network())
+    for step in range(STEPS):
+        if step in (0, STEPS // 2):
+            torch.manual_seed(step)
+            model[0], model[2] = nn.Linear(10, 12 + step), nn.Linear(12 + step, 4)
+            net, optimizer = _made_anew(run, model)
+        run.step(net, optimizer, step)
+
+
+def data_of_other_shapes(run: Run) -> None:
+    """A layer is made narrower by its weights' `.data`; parameters and optimizer stay."""
+    model, optimizer, net = run.begin(network())
+    for step in range(STEPS):
+        if step == STEPS // 2:
+            optimizer.zero_grad()
+            for p in model[0].parameters():
+                p.data = p.data[:20].clone()
+            model[2].weight.data = model[2].weight.data[:, :20].clone()
+            if run.options is None:  # what autograd knows of a weight's shape outlives DDP's reducer
+                for layer in (model[0], model[2]):
+                    layer.weight = nn.Parameter(layer.weight.data)
+                model[0].bias = nn.Parameter(model[0].bias.data)
+                net, optimizer = _made_anew(run, model)
+        run.step(net, optimizer, step)
+
+
+def _made_anew(run: Run, model: nn.Module) -> tuple[Any, torch.optim.Optimizer]:
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    return run.wrap(model, optimizer) if run.options is None else model, optimizer
+
+
 def loss_left_out(run: Run) -> None:
     """The optimizer holds the weights of a metric-learning loss, which no attached model has."""
     model, loss = network(), Proxies()
@@ -102,7 +135,10 @@ def an_optimizer_left_out(run: Run) -> None:
     run.wrap(model, torch.optim.SGD(model.a.parameters(), RATE))
 
 
-FOLLOWS = {"tied": tied_to_what_is_exchanged, "hooks": hooks_after_the_exchange}
+FOLLOWS = {
+    "tied": tied_to_what_is_exchanged, "hooks": hooks_after_the_exchange, "shapes": other_shapes,
+    "data": data_of_other_shapes,
+}  # fmt: skip
 REFUSED: dict[str, tuple[Callable[[Run], None], tuple[str, ...]]] = {
     "shared weight": (two_models_with_one_weight, ("0.weight", "another model", "ModuleList")),
     "lost on one rank": (a_weight_on_one_rank, ("2.extra", "rank 0", "every rank")),
