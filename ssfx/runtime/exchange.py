@@ -6,6 +6,7 @@ worker's thread, and exchanges of several phases run in the queue's.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -16,6 +17,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.compressors.kernels.narrow import CUT
 from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
@@ -27,6 +29,7 @@ from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.stats import StepStats, Stopwatch, Tracer
 from ssfx.runtime.store import Store
 
+_log = logging.getLogger("ssfx")
 _SETTLING_STEPS = 3
 
 
@@ -78,6 +81,7 @@ class Exchange:
         self.host = HostWorker(comm.device, self.queue.fail, serial=comm.serial)
         self.cut_values = 0
         """Finite values of this rank so far that were beyond what 16-bit messages hold; a GPU's are not counted."""
+        self._said_cut = False
         self._lock = threading.Lock()
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
         self._momenta: dict[str, torch.Tensor] = {}
@@ -274,12 +278,23 @@ class Exchange:
                 self.queue.ended(index)
                 self.cut_values, message.cut_values = self.cut_values + message.cut_values, 0
         self._not_under_way()
+        self._say_cut()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
             finite = bool(all_finite(received))
             if finite:
                 self._write()
         return finite
+
+    def _say_cut(self) -> None:
+        if self.cut_values and not self._said_cut:
+            self._said_cut = True
+            kept = self.memory is not None and self.memory.stateful
+            _log.warning(
+                "%d values beyond %g were cut to what float16 holds, and the rest is %s; clip gradients, or send "
+                "bfloat16 or float32 (sync.stats()['cut_values'] counts them)",
+                self.cut_values, CUT, "sent in later steps" if kept else "lost, since there is no residual",
+            )  # fmt: skip
 
     def exchanged(self) -> set[str]:
         """Return the parameters whose averages the step that just finished wrote."""

@@ -151,6 +151,15 @@ def nested() -> bool:
     return depth > (1 if of_python else 0)
 
 
+def refuse_inside_backward(optimizer: object) -> None:
+    """Raise ConfigError inside a backward pass, for a step of an optimizer."""
+    if torch._C._current_graph_task_id() != -1:
+        raise ConfigError(
+            f"{type(optimizer).__name__}.step() was called inside the backward pass, before gradients were exchanged; "
+            "step after loss.backward() instead of in a hook"
+        )
+
+
 class OptimizerHooks:
     """The optimizers of an exchange: those given to `attach`, and later ones, from their first step on.
 

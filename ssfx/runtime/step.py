@@ -1,7 +1,7 @@
 """One training step of an attached model: gradients arrive, backward ends, optimizers step."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
@@ -12,7 +12,6 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
-from ssfx.compressors.kernels.narrow import CUT
 from ssfx.compressors.memories import Memory
 from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
@@ -30,7 +29,7 @@ from ssfx.runtime.checks import (
 )
 from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, hook, nested
+from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, hook, nested, refuse_inside_backward
 from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
@@ -97,7 +96,6 @@ class Exchanging(Uneven):
         self._open = False
         self._going_on: set[str] = set()
         self._cancelled: set[str] = set()
-        self._said_cut = False
         self._came: list[str] = []
         """Weights that are to be made equal on all ranks once the backward pass has ended."""
         self._late = False
@@ -283,14 +281,6 @@ class Exchanging(Uneven):
                     _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
             if self._buffers is not None:
                 self._buffers.broadcast()
-        if self._exchange.cut_values and not self._said_cut:
-            self._said_cut = True
-            kept = self.memory is not None and self.memory.stateful
-            _log.warning(
-                "%d values beyond %g were cut to what float16 holds, and the rest is %s; clip gradients, or send "
-                "bfloat16 or float32 (sync.stats()['cut_values'] counts them)",
-                self._exchange.cut_values, CUT, "sent in later steps" if kept else "lost, since there is no residual",
-            )  # fmt: skip
         self._open, self._exchanged, self._heard = False, True, False
         self._stepped.clear()
         self._peers.exchanges += 1
@@ -367,18 +357,26 @@ class Exchanging(Uneven):
         self._handles.append(optimizer.register_step_pre_hook(torch.compiler.disable(self._before_optimizer)))
         self._handles.append(optimizer.register_step_post_hook(torch.compiler.disable(self._after_optimizer)))
 
-    def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch._C._current_graph_task_id() != -1:
-            raise ConfigError(
-                f"{type(optimizer).__name__}.step() was called inside the backward pass, before gradients were "
-                "exchanged; step after loss.backward() instead of in a hook"
-            )
+    def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        refuse_inside_backward(optimizer)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
-        missed = not self._exchanged or optimizer in self._stepped or self._refresh() or self._late
-        if missed and closure is None:  # a closure has its own backward
-            self.synchronize()  # no hook fired on this rank; the others are waiting for it
         self._commit.in_closure = closure is not None
-        self._cancelled = self._commit.cancelled(optimizer) if closure is None else set()
+        if closure is not None:  # it has its own backward pass, or hands out the loss of one before
+            self._cancelled, watched = set(), partial(self._evaluated, optimizer, closure)
+            return ((args[0], watched, *args[2:]), kwargs) if len(args) > 1 else (args, kwargs | {"closure": watched})
+        self._catch_up(optimizer)
+        self._cancelled = self._commit.cancelled(optimizer)
+        return None
+
+    def _evaluated(self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any]) -> Any:
+        loss = closure()
+        self._catch_up(optimizer)
+        return loss
+
+    def _catch_up(self, optimizer: torch.optim.Optimizer) -> None:
+        """Exchange what no hook has: passes were local, or this rank had none, and others are waiting for it."""
+        if not self._exchanged or optimizer in self._stepped or self._refresh() or self._late:
+            self.synchronize()
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(optimizer)

@@ -4,6 +4,7 @@ Their gradients are not those that autograd makes of what is attached, so no boo
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -89,6 +90,18 @@ def _made_anew(run: Run, model: nn.Module) -> tuple[Any, torch.optim.Optimizer]:
     return run.wrap(model, optimizer) if run.options is None else model, optimizer
 
 
+def loss_by_closure(run: Run) -> None:
+    """Every pass is local, and the optimizer is given the loss by a closure: the step exchanges what has been added."""
+    _, optimizer, net = run.begin(network())
+    for step in range(STEPS):
+        inputs, targets = run.batch(step)
+        optimizer.zero_grad()
+        with nullcontext() if run.options is None else net.no_sync():
+            loss = functional.mse_loss(net(inputs), targets)
+            loss.backward()
+        optimizer.step(lambda loss=loss: loss)
+
+
 def loss_left_out(run: Run) -> None:
     """The optimizer holds the weights of a metric-learning loss, which no attached model has."""
     model, loss = network(), Proxies()
@@ -137,7 +150,7 @@ def an_optimizer_left_out(run: Run) -> None:
 
 FOLLOWS = {
     "tied": tied_to_what_is_exchanged, "hooks": hooks_after_the_exchange, "shapes": other_shapes,
-    "data": data_of_other_shapes,
+    "data": data_of_other_shapes, "closure": loss_by_closure,
 }  # fmt: skip
 REFUSED: dict[str, tuple[Callable[[Run], None], tuple[str, ...]]] = {
     "shared weight": (two_models_with_one_weight, ("0.weight", "another model", "ModuleList")),
