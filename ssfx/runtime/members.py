@@ -9,6 +9,7 @@ before each of the next exchanges, so that weights which are frozen in turns cos
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,9 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import ITEM_BYTES
 from ssfx.runtime.checks import gather_facts
 from ssfx.runtime.online import expected_dtype
+from ssfx.runtime.setup import broadcast_tensors
 
+_log = logging.getLogger("ssfx")
 _WATCHED_STEPS = 64
 """So many exchanges after news begin with a comparison."""
 
@@ -31,12 +34,11 @@ _WATCHED_STEPS = 64
 class Agreed:
     """What all ranks found: `trained` maps names to gradient dtypes, in the model's order.
 
-    `resting` weights are frozen on all ranks, `came` are new on some rank. `idle`: no rank has a gradient.
+    `resting` weights are frozen on all ranks. `idle`: no rank has a gradient.
     """
 
     trained: Mapping[str, str]
     resting: frozenset[str]
-    came: tuple[str, ...]
     idle: bool
 
 
@@ -58,6 +60,8 @@ class Members:
         self._came: dict[str, None] = {}
         """News of weights: they are new, have another dtype than was said, or have left the model."""
         self._said()
+        self._unequal: list[str] = []
+        """Weights that are to be made equal on all ranks once the backward pass has ended."""
         self._watched = 0
         self.idle = False
         """This rank takes part in an exchange without a backward pass of its own."""
@@ -153,8 +157,17 @@ class Members:
         self.exchanged |= {name: self.params[name] for name in trained}
         self.dtypes |= trained
         self.resting = resting
+        self._unequal += came
         self._said()
-        return Agreed(trained, resting, tuple(came), all(one["idle"] for one in everyone))
+        return Agreed(trained, resting, all(one["idle"] for one in everyone))
+
+    def make_equal(self, comm: Comm) -> None:
+        """Weights that came to the model have rank 0's values on all ranks; not inside backward, which needs theirs."""
+        if self._unequal:
+            broadcast_tensors([self.params[name] for name in self._unequal], comm)
+            if comm.rank == 0:
+                _log.info("exchanged from now on: %s", ", ".join(self._unequal))
+            self._unequal = []
 
 
 def trainable_kinds(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

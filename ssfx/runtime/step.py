@@ -29,13 +29,13 @@ from ssfx.runtime.checks import (
 )
 from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, hook, nested, refuse_inside_backward
+from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, check_step, hook, nested, when_reached
 from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
 from ssfx.runtime.parted import Parted
 from ssfx.runtime.planner import Planner
-from ssfx.runtime.setup import Buffers, broadcast_model, broadcast_tensors, check_momentum, warm_up
+from ssfx.runtime.setup import Buffers, broadcast_model, check_momentum, warm_up
 from ssfx.runtime.stats import StepStats, Tracer
 from ssfx.runtime.store import Store, identity
 from ssfx.schemes import schemes
@@ -96,8 +96,6 @@ class Exchanging(Uneven):
         self._open = False
         self._going_on: set[str] = set()
         self._cancelled: set[str] = set()
-        self._came: list[str] = []
-        """Weights that are to be made equal on all ranks once the backward pass has ended."""
         self._late = False
         """Weights came that no exchange was heard of yet, when an optimizer was about to step."""
         self._exchanged = False
@@ -133,6 +131,7 @@ class Exchanging(Uneven):
             optimizers, self._ids_now, attached_parameters, self._take_up, self._commit.stepped
         )
         self._handles.append(model.register_forward_pre_hook(hook(self._before_forward, keeps=self)))
+        self._handles.append(model.register_forward_hook(hook(self._after_forward, keeps=self)))
         self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
         self._dropped = when_dropped(self, self._exchange, self._peers)
@@ -159,7 +158,7 @@ class Exchanging(Uneven):
         """Exchange `.grad` now; needed only if no backward pass outside `no_sync` did it."""
         if self.comm.world_size == 1:
             return
-        if self._begin():
+        if self._open or self._begin():
             self._finish()
 
     @property
@@ -210,6 +209,10 @@ class Exchanging(Uneven):
         if not torch.compiler.is_compiling():
             self._refresh()
 
+    def _after_forward(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            when_reached(outputs, partial(_reached, ref(self)))
+
     def _hook(self, slot: Slot) -> None:
         if not self._open:
             self._commit.look(slot.name)
@@ -244,7 +247,7 @@ class Exchanging(Uneven):
         if members.watching and members.heard(self.comm, mine=alarm):
             self._commit.settle(end=True)
             if self._agree().idle:
-                self._make_equal()
+                members.make_equal(self.comm)
                 self._exchanged = True
                 return False
             alarm = False
@@ -268,7 +271,7 @@ class Exchanging(Uneven):
             finite, idle = self._exchange.finish(), False
             if not finite and self._members.heard(self.comm, mine=self._members.news()):
                 finite, idle = self._again()
-            self._make_equal()
+            self._members.make_equal(self.comm)
             if finite and self.divides_by_active:
                 exchanged = self._exchange.exchanged()
                 grads = [p.grad for name, p in self._params.items() if name in exchanged and p.grad is not None]
@@ -314,21 +317,12 @@ class Exchanging(Uneven):
         """All ranks know what all of them train, and have a plan for it."""
         before = dict(self._params)
         agreed = self._members.agree(self.comm)
-        self._came += [name for name in agreed.came if name in self._params]
         if self._rates is not None:
             self._rates.know(self._params)
         planned = {spec.name: (spec.shape, spec.dtype) for spec in self._base.tensors}
         if {name: (tuple(p.shape), agreed.trained[name]) for name, p in self._params.items()} != planned:
             self._plan_anew(before)
         return agreed
-
-    def _make_equal(self) -> None:
-        """Weights that came to the model have rank 0's values on all ranks; not inside backward, which needs theirs."""
-        if self._came:
-            broadcast_tensors([self._params[name] for name in self._came], self.comm)
-            if self.comm.rank == 0:
-                _log.info("exchanged from now on: %s", ", ".join(self._came))
-            self._came = []
 
     def _plan_anew(self, before: Mapping[str, torch.nn.Parameter]) -> None:
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
@@ -358,7 +352,7 @@ class Exchanging(Uneven):
         self._handles.append(optimizer.register_step_post_hook(torch.compiler.disable(self._after_optimizer)))
 
     def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        refuse_inside_backward(optimizer)
+        check_step(optimizer, under_way=self._open)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
         self._commit.in_closure = closure is not None
         if closure is not None:  # it has its own backward pass, or hands out the loss of one before
@@ -370,6 +364,7 @@ class Exchanging(Uneven):
 
     def _evaluated(self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any]) -> Any:
         loss = closure()
+        check_step(optimizer, under_way=self._open)
         self._catch_up(optimizer)
         return loss
 
@@ -382,6 +377,12 @@ class Exchanging(Uneven):
         self._stepped.add(optimizer)
         self._commit.in_closure = False
         self._commit.stepped(optimizer, self._cancelled)
+
+
+def _reached(sync: ref[Exchanging]) -> None:
+    """Let a backward pass end an exchange even if all gradients arrive in graphs nested in it."""
+    if (there := sync()) is not None:
+        torch.autograd.Variable._execution_engine.queue_callback(there._end_of_graph)
 
 
 def _arrived(sync: ref[Exchanging], slot: ref[Slot], _param: torch.Tensor) -> None:

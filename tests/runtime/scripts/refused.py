@@ -13,6 +13,7 @@ from runtime.scripts.harness import RATE, STEPS, Options, Run, network
 from runtime.scripts.losses import Proxies
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import ssfx
 from ssfx.core.errors import ConfigError
@@ -35,6 +36,18 @@ def _train(run: Run, net: Any, optimizer: torch.optim.Optimizer, steps: int = ST
         optimizer.zero_grad()
         functional.cross_entropy(net(tokens), tokens.flip(0)).backward()
         optimizer.step()
+
+
+class Nested(nn.Module):
+    """All that is used is checkpointed, so that its gradients come in graphs inside the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.unused = nn.Linear(10, 24), nn.Linear(24, 4), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = checkpoint(self.first, x.requires_grad_(), use_reentrant=True)
+        return checkpoint(self.last, hidden, use_reentrant=True)
 
 
 def tied_to_what_is_exchanged(run: Run) -> None:
@@ -70,7 +83,13 @@ def other_shapes(run: Run) -> None:
 
 def data_of_other_shapes(run: Run) -> None:
     """A layer is made narrower by its weights' `.data`; parameters and optimizer stay."""
-    model, optimizer, net = run.begin(network())
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    if run.options is None:
+        net = run.wrap(model, optimizer)
+    else:  # books would be kept in the old shapes
+        net = run.models["net"] = model
+        run.syncs["net"] = ssfx.attach(model, optimizer, process_group=run.group, **run.options)
     for step in range(STEPS):
         if step == STEPS // 2:
             optimizer.zero_grad()
@@ -100,6 +119,17 @@ def loss_by_closure(run: Run) -> None:
             loss = functional.mse_loss(net(inputs), targets)
             loss.backward()
         optimizer.step(lambda loss=loss: loss)
+
+
+def nested_and_clipped(run: Run) -> None:
+    """Gradients that come in nested graphs are averages once backward returns, with a weight that nothing uses."""
+    model, optimizer, net = run.begin(Nested(), static_graph=True)
+    for step in range(STEPS):
+        inputs, targets = run.batch(step)
+        optimizer.zero_grad()
+        functional.mse_loss(net(inputs), targets).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        optimizer.step()
 
 
 def loss_left_out(run: Run) -> None:
@@ -134,6 +164,13 @@ def two_models_with_one_weight(run: Run) -> None:
         run.syncs[str(len(run.syncs))] = ssfx.attach(part, optimizer, process_group=run.group, **run.options)
 
 
+def nested_out_of_sight(run: Run) -> None:
+    """Gradients come in nested graphs, and the attached model itself is not called."""
+    model, optimizer, _ = run.begin(Nested())
+    model.forward(run.batch(0)[0]).sum().backward()
+    optimizer.step()
+
+
 def a_weight_on_one_rank(run: Run) -> None:
     """A weight comes to the model of one rank alone."""
     model, _, net = run.begin(network())
@@ -150,13 +187,14 @@ def an_optimizer_left_out(run: Run) -> None:
 
 FOLLOWS = {
     "tied": tied_to_what_is_exchanged, "hooks": hooks_after_the_exchange, "shapes": other_shapes,
-    "data": data_of_other_shapes, "closure": loss_by_closure,
+    "data": data_of_other_shapes, "closure": loss_by_closure, "nested": nested_and_clipped,
 }  # fmt: skip
 REFUSED: dict[str, tuple[Callable[[Run], None], tuple[str, ...]]] = {
     "shared weight": (two_models_with_one_weight, ("0.weight", "another model", "ModuleList")),
     "lost on one rank": (a_weight_on_one_rank, ("2.extra", "rank 0", "every rank")),
     "loss left out": (loss_left_out, ("shape (5, 4)", "ModuleList")),
     "one group": (two_models_on_one_group, ("one process group", "without process_group")),
+    "nested": (nested_out_of_sight, ("nested", "attached model itself", "sync.synchronize()")),
     "optimizer left out": (an_optimizer_left_out, ("does not hold", "b.0.weight", "as a list")),
 }
 
