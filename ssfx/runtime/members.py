@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 from weakref import finalize
 
@@ -59,6 +60,7 @@ class Members:
         self.dtypes = {name: expected_dtype(p) for name, p in self.params.items()}
         self._came: dict[str, None] = {}
         """News of weights: they are new, have another dtype than was said, or have left the model."""
+        self._note_places()
         self._said()
         self._unequal: list[str] = []
         """Weights that are to be made equal on all ranks once the backward pass has ended."""
@@ -76,6 +78,21 @@ class Members:
         """Stop listening."""
         self._stop()
 
+    def look(self) -> None:
+        """Find parameters that were put in past registration: `_parameters[name] = ...`, or `_apply` that overwrites.
+
+        Not within a forward pass: `functional_call` swaps parameters for its length.
+        """
+        if not all(map(is_, map(dict.get, self._dicts, self._keys), self._held)):
+            _count()
+
+    def _note_places(self) -> None:
+        modules = self._model.modules()
+        places = [(m._parameters, key, p) for m in modules for key, p in m._parameters.items() if p is not None]
+        self._dicts = [place[0] for place in places]
+        self._keys = [place[1] for place in places]
+        self._held = [place[2] for place in places]
+
     @property
     def stale(self) -> bool:
         """True if some module has got a parameter or a module since the last look."""
@@ -86,6 +103,7 @@ class Members:
         if not self.stale:
             return {}
         self._seen = Members._registrations
+        self._note_places()
         now = trainable_kinds(self._model)
         came = {name: p for name, p in now.items() if self.params.get(name) is not p}
         left = [name for name in self.exchanged if name not in now]

@@ -95,6 +95,7 @@ class Exchanging(Uneven):
         """A backward pass has reached this rank since the last exchange."""
         self._open = False
         self._going_on: set[str] = set()
+        self._reached_in = -1
         self._cancelled: set[str] = set()
         self._late = False
         """Weights came that no exchange was heard of yet, when an optimizer was about to step."""
@@ -238,6 +239,7 @@ class Exchanging(Uneven):
 
     def _begin(self) -> bool:
         """Start an exchange; return False where no rank has a gradient, and there is none."""
+        self._members.look()
         self._refresh()
         self._habits.look()
         self.take_part()
@@ -380,8 +382,12 @@ class Exchanging(Uneven):
 
 
 def _reached(sync: ref[Exchanging]) -> None:
-    """Let a backward pass end an exchange even if all gradients arrive in graphs nested in it."""
-    if (there := sync()) is not None:
+    """Before a pass's gradients: listen to weights that came unseen, and end the exchange even if all of them nest."""
+    task: int = torch._C._current_graph_task_id()
+    if (there := sync()) is not None and there._reached_in != task:
+        there._reached_in = task  # once, however many outputs the model has
+        there._members.look()
+        there._refresh()
         torch.autograd.Variable._execution_engine.queue_callback(there._end_of_graph)
 
 

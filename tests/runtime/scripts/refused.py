@@ -132,6 +132,24 @@ def nested_and_clipped(run: Run) -> None:
         optimizer.step()
 
 
+def overwritten(run: Run) -> None:
+    """A conversion puts new parameters into the modules and registers none, so that no hook of torch tells of them."""
+    model, optimizer, net = run.begin(network())
+    for step in range(STEPS):
+        if step == STEPS // 2:
+            torch.__future__.set_overwrite_module_params_on_conversion(True)
+            try:
+                model.double().float()
+            finally:
+                torch.__future__.set_overwrite_module_params_on_conversion(False)
+            net, optimizer = _made_anew(run, model)
+        optimizer.zero_grad()
+        inputs, targets = run.batch(step)
+        functional.mse_loss(net(inputs), targets).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        optimizer.step()
+
+
 def loss_left_out(run: Run) -> None:
     """The optimizer holds the weights of a metric-learning loss, which no attached model has."""
     model, loss = network(), Proxies()
@@ -188,6 +206,7 @@ def an_optimizer_left_out(run: Run) -> None:
 FOLLOWS = {
     "tied": tied_to_what_is_exchanged, "hooks": hooks_after_the_exchange, "shapes": other_shapes,
     "data": data_of_other_shapes, "closure": loss_by_closure, "nested": nested_and_clipped,
+    "overwritten": overwritten,
 }  # fmt: skip
 REFUSED: dict[str, tuple[Callable[[Run], None], tuple[str, ...]]] = {
     "shared weight": (two_models_with_one_weight, ("0.weight", "another model", "ModuleList")),
