@@ -112,7 +112,7 @@ class Commit:
             self._commit(self._moved(self.open))
         gone = self._gone(arriving)
         self.open -= gone
-        if gone and not self.in_closure:
+        if gone - self._exchange.filled_in and not self.in_closure:
             self.discarded += 1
             if self.discarded == 1 and self._speaks:
                 _log.warning(

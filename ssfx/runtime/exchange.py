@@ -82,6 +82,8 @@ class Exchange:
         self.cut_values = 0
         """Finite values of this rank so far that were beyond what 16-bit messages hold; a GPU's are not counted."""
         self._said_cut = False
+        self.filled_in: set[str] = set()
+        """What the last pass did not reach, unless that is everything."""
         self._lock = threading.Lock()
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
         self._momenta: dict[str, torch.Tensor] = {}
@@ -141,8 +143,7 @@ class Exchange:
 
         But not that of the tensors in `going_on`, whose averages are in `.grad` and are exchanged again with what is
         added to them. `alarm`: NaN is sent, so that no rank takes this exchange for right (see `members`). ConfigError
-        while another exchange uses the process group and a thread issues messages of either:
-        they would be taken for the other's.
+        while another exchange uses the process group and a thread issues messages of either: they would mix.
         """
         other = self._under_way.setdefault(self.comm.group, self)
         if other is not self and (self._threaded() or other._threaded()):
@@ -183,8 +184,7 @@ class Exchange:
 
         Raises ConfigError when a parameter gets a second gradient in one backward pass: the first one has gone.
         """
-        message = slot.message
-        if message is None:
+        if (message := slot.message) is None:
             return
         if not slot.waiting:
             raise ConfigError(
@@ -267,9 +267,10 @@ class Exchange:
         and its memory as they are. The memory is that of before the step until `commit`.
         """
         self._resting |= self._members.resting
-        for slot in self._active:
-            if slot.waiting:
-                self.arrive(slot)
+        waiting = [slot for slot in self._active if slot.waiting]
+        self.filled_in = {slot.name for slot in waiting} if len(waiting) < len(self._active) else set()
+        for slot in waiting:
+            self.arrive(slot)
         with self._watch.time("wait"):
             self.queue.drain()
             received = []

@@ -80,7 +80,7 @@ def when_reached(outputs: Any, call: Callable[[], None]) -> None:
     The node that made a tensor keeps it, so that the tensor is saved and copied as before.
     """
     if isinstance(outputs, torch.Tensor):
-        inside = torch.jit.is_tracing() or torch._C._functorch.peek_interpreter_stack() is not None
+        inside = torch._C._is_tracing() or torch._C._functorch.peek_interpreter_stack() is not None
         if outputs.grad_fn is not None and not inside:
             outputs.grad_fn.register_prehook(lambda *_: call())
         return
