@@ -188,8 +188,9 @@ class Exchange:
             return
         if not slot.waiting:
             raise ConfigError(
-                f"parameter {slot.name} got two gradients in one backward pass; if its layer is checkpointed twice, "
-                "use checkpoint(..., use_reentrant=False)"
+                f"parameter {slot.name} got two gradients in one backward pass: its layer is checkpointed twice, so "
+                "use checkpoint(..., use_reentrant=False), or an autograd.Function that has it among its inputs calls "
+                "backward() inside, so return its gradient from there, by torch.autograd.grad"
             )
         slot.waiting = False
         self.queue.poll()

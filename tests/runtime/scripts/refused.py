@@ -189,6 +189,31 @@ def nested_out_of_sight(run: Run) -> None:
     optimizer.step()
 
 
+class Again(torch.autograd.Function):
+    """Runs a layer again in backward, whose weights are among its inputs, and calls backward() there."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, layer: nn.Module, *_: torch.Tensor) -> torch.Tensor:
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        return layer(x).detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            again = ctx.layer(x)
+        again.backward(*grads)
+        return x.grad, None, *map(torch.zeros_like, ctx.layer.parameters())
+
+
+def backward_in_a_function(run: Run) -> None:
+    """A layer that is no module's checkpoint gets its gradients in a nested graph, and once more in the outer one."""
+    model, _, _ = run.begin(network())
+    hidden = model[:2](run.batch(0)[0])
+    Again.apply(hidden, model[2], *model[2].parameters()).sum().backward()
+
+
 def a_weight_on_one_rank(run: Run) -> None:
     """A weight comes to the model of one rank alone."""
     model, _, net = run.begin(network())
@@ -213,7 +238,8 @@ REFUSED: dict[str, tuple[Callable[[Run], None], tuple[str, ...]]] = {
     "lost on one rank": (a_weight_on_one_rank, ("2.extra", "rank 0", "every rank")),
     "loss left out": (loss_left_out, ("shape (5, 4)", "ModuleList")),
     "one group": (two_models_on_one_group, ("one process group", "without process_group")),
-    "nested": (nested_out_of_sight, ("nested", "attached model itself", "sync.synchronize()")),
+    "nested unseen": (nested_out_of_sight, ("nested", "attached model itself", "sync.synchronize()")),
+    "backward inside": (backward_in_a_function, ("two gradients", "use_reentrant=False", "autograd.Function")),
     "optimizer left out": (an_optimizer_left_out, ("does not hold", "b.0.weight", "as a list")),
 }
 
