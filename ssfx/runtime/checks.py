@@ -295,29 +295,6 @@ def optimizer_facts(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, st
     return facts
 
 
-def compared_after(step: int) -> bool:
-    """Return whether weights of ranks are compared after a step: the tenth, and every hundredth."""
-    return step == 10 or step % 100 == 0
-
-
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By bytes of an element, what its bits are read as."""
-
-
-def weights_apart(comm: Comm, params: Iterable[torch.nn.Parameter], facts: Callable[[], Facts]) -> str:
-    """Return what differs between ranks whose weights are not equal, by `facts`; "" where they are. All ranks call it.
-
-    One number a rank is gathered: the sum of the weights' bits. What was done to one rank's weights alone is no fact.
-    """
-    mine = torch.zeros(1, dtype=torch.int64, device=comm.device)
-    for p in params:
-        bits = p.detach().reshape(-1).view(_INTEGERS[min(8, p.element_size())])
-        mine += bits.sum(dtype=torch.int64).to(mine.device)
-    if len(set(comm.all_gather(mine).wait().view(-1).tolist())) == 1:
-        return ""
-    return difference(gather_facts(comm, facts())) or "a step, a load or a change that not every rank made"
-
-
 def load_facts(state: Mapping[str, Any], plan: Plan) -> dict[str, str]:
     """Return what the states that ranks load must have in common: with it, they issue the same exchanges."""
     observed = state["observed"]

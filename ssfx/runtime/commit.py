@@ -112,7 +112,7 @@ class Commit:
             self._commit(self._moved(self.open))
         gone = self._gone(arriving)
         self.open -= gone
-        if gone and not self.in_closure:
+        if gone - self._exchange.filled_in and not self.in_closure:
             self.discarded += 1
             if self.discarded == 1 and self._speaks:
                 _log.warning(
@@ -125,6 +125,13 @@ class Commit:
         """Commit what a script has moved weights with, if it did so without an optimizer's step."""
         if not self.in_closure:
             self._commit(self._moved(self.open))
+
+    def replaced(self, names: Collection[str]) -> None:
+        """Other weights have taken the place of `names`: averages that these had, and were not used, are gone."""
+        if names:
+            self.open -= set(names)
+            if not self.open:
+                self._catch_up()
 
     def settle(self, *, end: bool = False) -> set[str]:
         """Before an exchange: settle the one before it; return the parameters that the new one goes on with.
@@ -185,42 +192,50 @@ class Commit:
             return -1
         return grad._version - written[1]
 
-    def _zeroed(self, names: Collection[str], arriving: str | None = None) -> set[str]:
+    def _zeroed(self, names: Collection[str]) -> set[str]:
         """Return those of `names` whose averages are zeros now, and were changed to zeros.
 
         An average that was written as zeros, since nothing of it was selected, stays zeros when a script scales all
         gradients. It counts as cancelled if it was changed otherwise than all gradients that are no zeros, or all are
-        zeros and not all were written as zeros.
+        zeros and not all were written as zeros. A change by `.data` shows in the values alone: then what is zeros, and
+        was written as zeros, counts as cancelled if all are.
         """
-        left = [name for name in self.open if name != arriving and self._params[name].grad is not None]
-        changes = {name: self._changes(name) for name in left}
-        changed = [name for name in left if changes[name] != 0 and name not in self._masked]
-        if not changed:
+        left = {
+            name: self._changes(name)
+            for name in self.open
+            if (grad := self._params[name].grad) is not None and grad.numel()
+        }
+        if not left:
             return set()
-        grads = [grad.detach() for name in changed if (grad := self._params[name].grad) is not None]
+        grads = [grad.detach() for name in left if (grad := self._params[name].grad) is not None]
         largest = torch.stack(torch._foreach_norm(grads, float("inf"))).tolist()
-        zeros = {name for name, value in zip(changed, largest, strict=True) if value == 0.0}
+        zeros = {name for name, value in zip(left, largest, strict=True) if value == 0.0} - self._masked
         if not zeros:
             return set()
         as_written = self._exchange.of_zeros(zeros)
-        others = {changes[name] for name in left if name not in zeros}
+        unseen = any(not left[name] for name in zeros - as_written)
+        if not unseen:
+            zeros = {name for name in zeros if left[name]}
+        others = {changes for name, changes in left.items() if name not in zeros}
         if others:
-            alike = {name for name in as_written if changes[name] in others}
+            alike = {name for name in as_written if left[name] in others}
         else:
-            alike = as_written if zeros == as_written else set()
+            alike = as_written if zeros <= as_written else set()
         return (zeros - alike).intersection(names)
 
     def _gone(self, arriving: str | None) -> set[str]:
         """Return the open parameters whose average is in `.grad` no more: there is none, or it was changed to zeros.
 
-        A new backward pass may have added to that of `arriving` already: it is gone if it was touched otherwise and no
-        average of another parameter is left.
+        A new backward pass may have added to that of `arriving` already: it is gone if it was touched otherwise, or
+        others were by `.data`, and no average of another parameter is left.
         """
         left = {name for name in self.open if name != arriving}
         gone = {name for name in left if self._params[name].grad is None}
-        gone |= self._zeroed(left - gone)
-        if arriving is not None and arriving in self.open and len(gone) == len(left) and self._changes(arriving) != 1:
-            gone.add(arriving)
+        gone |= (zeroed := self._zeroed(left - gone))
+        if arriving is not None and arriving in self.open and len(gone) == len(left):
+            unseen = any(self._changes(name) == 0 for name in zeroed)
+            if unseen or self._changes(arriving) != 1:
+                gone.add(arriving)
         return gone
 
     def _moved(self, names: Collection[str]) -> set[str]:
@@ -279,8 +294,8 @@ class Probe:
         """
         changes = {}
         for name in names:
-            if (pair := self._chosen.get(name)) is not None:
-                now = _first_rows(self._params[name])
+            pair, now = self._chosen.get(name), _first_rows(self._params[name])
+            if pair is not None and pair[1].shape == now.shape:
                 changes[name] = now.double() - pair[1].double()
         if not changes:
             return {}

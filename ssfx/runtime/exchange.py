@@ -6,6 +6,8 @@ worker's thread, and exchanges of several phases run in the queue's.
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Iterator
 from time import perf_counter
@@ -15,6 +17,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from ssfx.collectives.comm import Comm
+from ssfx.compressors.kernels.narrow import CUT
 from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
@@ -26,6 +29,7 @@ from ssfx.runtime.offload import HostWorker
 from ssfx.runtime.stats import StepStats, Stopwatch, Tracer
 from ssfx.runtime.store import Store
 
+_log = logging.getLogger("ssfx")
 _SETTLING_STEPS = 3
 
 
@@ -33,14 +37,15 @@ class Slot:
     """One parameter and where its gradient goes under the plan in use."""
 
     __slots__ = (
-        "__weakref__", "dense", "dtype", "handle", "host", "index", "message", "name", "param", "segment", "waiting"
+        "__weakref__", "dense", "dtype", "handle", "host", "index", "message", "name", "param", "segment", "shape",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, param: torch.nn.Parameter) -> None:
         self.name = name
         self.param = param
         self.message: Message | None = None  # None: the tensor is empty, or frozen on all ranks since attach
-        self.dtype = param.dtype
+        self.dtype, self.shape = param.dtype, param.shape
         self.index = self.segment = 0
         self.dense = self.host = self.waiting = False
         self.handle: Any = None
@@ -76,6 +81,9 @@ class Exchange:
         self.host = HostWorker(comm.device, self.queue.fail, serial=comm.serial)
         self.cut_values = 0
         """Finite values of this rank so far that were beyond what 16-bit messages hold; a GPU's are not counted."""
+        self._said_cut = False
+        self.filled_in: set[str] = set()
+        """What the last pass did not reach, unless that is everything."""
         self._lock = threading.Lock()
         self._hosted: dict[tuple[int, int], dict[str, torch.Tensor | None]] = {}
         self._momenta: dict[str, torch.Tensor] = {}
@@ -91,7 +99,7 @@ class Exchange:
         for slot in fresh:
             old = self.slots.get(slot.name)
             self.slots[slot.name] = slot
-            if old is not None and old.param.shape == slot.param.shape:
+            if old is not None and old.shape == slot.shape:
                 slot.message, slot.index, slot.segment = old.message, old.index, old.segment
                 slot.dense, slot.host, slot.dtype = old.dense, old.host, old.dtype
                 for slots in (self._active, *self._of_message):
@@ -124,6 +132,7 @@ class Exchange:
                     slot.message, slot.index, slot.segment = executor, index, segment
                     slot.dense, slot.host = spec.dense, spec.placement == "host"
                     slot.dtype = getattr(torch, plan.by_name[name].dtype)
+                    slot.shape = torch.Size(plan.by_name[name].shape)
         self._tensor_ids = {name: i for i, name in enumerate(sorted(plan.by_name))}
         self._active = [slot for slot in self.slots.values() if slot.message is not None]
         self._of_message = [[slot for slot in self._active if slot.message is message] for message in self.messages]
@@ -134,8 +143,7 @@ class Exchange:
 
         But not that of the tensors in `going_on`, whose averages are in `.grad` and are exchanged again with what is
         added to them. `alarm`: NaN is sent, so that no rank takes this exchange for right (see `members`). ConfigError
-        while another exchange uses the process group and a thread issues messages of either:
-        they would be taken for the other's.
+        while another exchange uses the process group and a thread issues messages of either: they would mix.
         """
         other = self._under_way.setdefault(self.comm.group, self)
         if other is not self and (self._threaded() or other._threaded()):
@@ -176,13 +184,13 @@ class Exchange:
 
         Raises ConfigError when a parameter gets a second gradient in one backward pass: the first one has gone.
         """
-        message = slot.message
-        if message is None:
+        if (message := slot.message) is None:
             return
         if not slot.waiting:
             raise ConfigError(
-                f"parameter {slot.name} got two gradients in one backward pass; if its layer is checkpointed twice, "
-                "use checkpoint(..., use_reentrant=False)"
+                f"parameter {slot.name} got two gradients in one backward pass: its layer is checkpointed twice, so "
+                "use checkpoint(..., use_reentrant=False), or an autograd.Function that has it among its inputs calls "
+                "backward() inside, so return its gradient from there, by torch.autograd.grad"
             )
         slot.waiting = False
         self.queue.poll()
@@ -196,11 +204,11 @@ class Exchange:
                 grad = grad.detach()  # of backward(create_graph=True)
             if grad.dtype is not slot.dtype and not self._members.arrived(slot.name, grad):
                 self._alarm, grad = True, grad.to(slot.dtype)
-        if self._alarm and slot.param.numel():
-            self._alarm, grad = (
-                False,
-                torch.full(slot.param.shape, float("nan"), dtype=slot.dtype, device=self.comm.device),
-            )
+            if grad.shape != slot.shape:  # no message has room for it until all ranks have planned anew
+                self._members.reshaped(slot.name)
+                self._alarm, grad = True, None
+        if self._alarm and slot.shape.numel():
+            self._alarm, grad = False, torch.full(slot.shape, math.nan, dtype=slot.dtype, device=self.comm.device)
         elif slot.name in self._resting:
             message.resting.add(slot.name)
             grad = None
@@ -260,9 +268,10 @@ class Exchange:
         and its memory as they are. The memory is that of before the step until `commit`.
         """
         self._resting |= self._members.resting
-        for slot in self._active:
-            if slot.waiting:
-                self.arrive(slot)
+        waiting = [slot for slot in self._active if slot.waiting]
+        self.filled_in = {slot.name for slot in waiting} if len(waiting) < len(self._active) else set()
+        for slot in waiting:
+            self.arrive(slot)
         with self._watch.time("wait"):
             self.queue.drain()
             received = []
@@ -271,12 +280,23 @@ class Exchange:
                 self.queue.ended(index)
                 self.cut_values, message.cut_values = self.cut_values + message.cut_values, 0
         self._not_under_way()
+        self._say_cut()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
             finite = bool(all_finite(received))
             if finite:
                 self._write()
         return finite
+
+    def _say_cut(self) -> None:
+        if self.cut_values and not self._said_cut:
+            self._said_cut = True
+            kept = self.memory is not None and self.memory.stateful
+            _log.warning(
+                "%d values beyond %g were cut to what float16 holds, and the rest is %s; clip gradients, or send "
+                "bfloat16 or float32 (sync.stats()['cut_values'] counts them)",
+                self.cut_values, CUT, "sent in later steps" if kept else "lost, since there is no residual",
+            )  # fmt: skip
 
     def exchanged(self) -> set[str]:
         """Return the parameters whose averages the step that just finished wrote."""

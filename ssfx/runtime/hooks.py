@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import is_dataclass
 from types import FrameType
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -71,6 +72,26 @@ def nothing(*_: Any, **__: Any) -> None:
 
 def _itself(call: Callable[..., Any]) -> Callable[..., Any]:
     return call
+
+
+def when_reached(outputs: Any, call: Callable[[], None]) -> None:
+    """Do `call` whenever a backward pass reaches a tensor of a model's outputs, before any gradient of the model.
+
+    The node that made a tensor keeps it, so that the tensor is saved and copied as before.
+    """
+    if isinstance(outputs, torch.Tensor):
+        inside = torch._C._is_tracing() or torch._C._functorch.peek_interpreter_stack() is not None
+        if outputs.grad_fn is not None and not inside:
+            outputs.grad_fn.register_prehook(lambda *_: call())
+        return
+    if isinstance(outputs, Mapping):
+        parts: Iterable[Any] = outputs.values()
+    elif isinstance(outputs, (list, tuple)):
+        parts = outputs
+    else:
+        parts = vars(outputs).values() if is_dataclass(outputs) else ()
+    for part in parts:
+        when_reached(part, call)
 
 
 class DdpHabits:
@@ -149,6 +170,21 @@ def nested() -> bool:
         frame = frame.f_back
     of_python = not isinstance(threading.current_thread(), threading._DummyThread)
     return depth > (1 if of_python else 0)
+
+
+def check_step(optimizer: object, *, under_way: bool) -> None:
+    """Raise ConfigError for a step inside a backward pass, or while the exchange of one is under way."""
+    if torch._C._current_graph_task_id() != -1:
+        raise ConfigError(
+            f"{type(optimizer).__name__}.step() was called inside the backward pass, before gradients were exchanged; "
+            "step after loss.backward() instead of in a hook"
+        )
+    if under_way:
+        raise ConfigError(
+            "the last backward pass did not end its exchange: it ended with an exception, or gradients came in graphs "
+            "nested in it and the loss from no output of the attached model; call the attached model itself, use "
+            "checkpoint(..., use_reentrant=False), or call sync.synchronize() after backward"
+        )
 
 
 class OptimizerHooks:

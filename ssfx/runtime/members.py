@@ -9,8 +9,10 @@ before each of the next exchanges, so that weights which are frozen in turns cos
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 from weakref import finalize
 
@@ -22,7 +24,9 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import ITEM_BYTES
 from ssfx.runtime.checks import gather_facts
 from ssfx.runtime.online import expected_dtype
+from ssfx.runtime.setup import broadcast_tensors
 
+_log = logging.getLogger("ssfx")
 _WATCHED_STEPS = 64
 """So many exchanges after news begin with a comparison."""
 
@@ -31,12 +35,11 @@ _WATCHED_STEPS = 64
 class Agreed:
     """What all ranks found: `trained` maps names to gradient dtypes, in the model's order.
 
-    `resting` weights are frozen on all ranks, `came` are new on some rank. `idle`: no rank has a gradient.
+    `resting` weights are frozen on all ranks. `idle`: no rank has a gradient.
     """
 
     trained: Mapping[str, str]
     resting: frozenset[str]
-    came: tuple[str, ...]
     idle: bool
 
 
@@ -57,7 +60,10 @@ class Members:
         self.dtypes = {name: expected_dtype(p) for name, p in self.params.items()}
         self._came: dict[str, None] = {}
         """News of weights: they are new, have another dtype than was said, or have left the model."""
+        self._note_places()
         self._said()
+        self._unequal: list[str] = []
+        """Weights that are to be made equal on all ranks once the backward pass has ended."""
         self._watched = 0
         self.idle = False
         """This rank takes part in an exchange without a backward pass of its own."""
@@ -72,6 +78,21 @@ class Members:
         """Stop listening."""
         self._stop()
 
+    def look(self) -> None:
+        """Find parameters that were put in past registration: `_parameters[name] = ...`, or `_apply` that overwrites.
+
+        Not within a forward pass: `functional_call` swaps parameters for its length.
+        """
+        if not all(map(is_, map(dict.get, self._dicts, self._keys), self._held)):
+            _count()
+
+    def _note_places(self) -> None:
+        modules = self._model.modules()
+        places = [(m._parameters, key, p) for m in modules for key, p in m._parameters.items() if p is not None]
+        self._dicts = [place[0] for place in places]
+        self._keys = [place[1] for place in places]
+        self._held = [place[2] for place in places]
+
     @property
     def stale(self) -> bool:
         """True if some module has got a parameter or a module since the last look."""
@@ -82,6 +103,7 @@ class Members:
         if not self.stale:
             return {}
         self._seen = Members._registrations
+        self._note_places()
         now = trainable_kinds(self._model)
         came = {name: p for name, p in now.items() if self.params.get(name) is not p}
         left = [name for name in self.exchanged if name not in now]
@@ -100,6 +122,10 @@ class Members:
         self.dtypes[name] = dtype
         self._came[name] = None
         return False
+
+    def reshaped(self, name: str) -> None:
+        """Note that a weight has another shape than was planned: the script gave its `.data` one."""
+        self._came[name] = None
 
     @property
     def watching(self) -> bool:
@@ -149,8 +175,17 @@ class Members:
         self.exchanged |= {name: self.params[name] for name in trained}
         self.dtypes |= trained
         self.resting = resting
+        self._unequal += came
         self._said()
-        return Agreed(trained, resting, tuple(came), all(one["idle"] for one in everyone))
+        return Agreed(trained, resting, all(one["idle"] for one in everyone))
+
+    def make_equal(self, comm: Comm) -> None:
+        """Weights that came to the model have rank 0's values on all ranks; not inside backward, which needs theirs."""
+        if self._unequal:
+            broadcast_tensors([self.params[name] for name in self._unequal], comm)
+            if comm.rank == 0:
+                _log.info("exchanged from now on: %s", ", ".join(self._unequal))
+            self._unequal = []
 
 
 def trainable_kinds(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

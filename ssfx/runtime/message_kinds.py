@@ -53,6 +53,7 @@ class DenseMessage(Message):
         if grad is None or grad.shape != view.shape:  # of a weight that was replaced: every rank will undo this
             view.zero_()
         else:
+            assert grad.shape == view.shape, name  # torch would make room for it elsewhere, and send the old values
             torch.mul(grad, self._share, out=view)
         carried = None if name in self.resting else self._carried.of(name)
         if carried is not None:

@@ -1,7 +1,7 @@
 """One training step of an attached model: gradients arrive, backward ends, optimizers step."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
@@ -12,7 +12,6 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
-from ssfx.compressors.kernels.narrow import CUT
 from ssfx.compressors.memories import Memory
 from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
@@ -24,20 +23,19 @@ from ssfx.runtime.checks import (
     Optimizers,
     attach_facts,
     check_agreed,
-    compared_after,
     model_facts,
     optimizer_facts,
     refuse_inside_ddp,
-    weights_apart,
 )
 from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, hook, nested
+from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, check_step, hook, nested, when_reached
 from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, arrived, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
+from ssfx.runtime.parted import Parted
 from ssfx.runtime.planner import Planner
-from ssfx.runtime.setup import Buffers, broadcast_model, broadcast_tensors, check_momentum, warm_up
+from ssfx.runtime.setup import Buffers, broadcast_model, check_momentum, warm_up
 from ssfx.runtime.stats import StepStats, Tracer
 from ssfx.runtime.store import Store, identity
 from ssfx.schemes import schemes
@@ -80,8 +78,7 @@ class Exchanging(Uneven):
         self.step = 0
         self.skipped_steps = 0
         self.last: StepStats | None = None
-        self._parted = ""
-        """What made weights unequal between ranks, once that was found."""
+        self._parted = Parted(comm)
         self.tracer = Tracer(trace, comm.rank)
         self.store = Store()
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -98,10 +95,8 @@ class Exchanging(Uneven):
         """A backward pass has reached this rank since the last exchange."""
         self._open = False
         self._going_on: set[str] = set()
+        self._reached_in = -1
         self._cancelled: set[str] = set()
-        self._said_cut = False
-        self._came: list[str] = []
-        """Weights that are to be made equal on all ranks once the backward pass has ended."""
         self._late = False
         """Weights came that no exchange was heard of yet, when an optimizer was about to step."""
         self._exchanged = False
@@ -137,6 +132,7 @@ class Exchanging(Uneven):
             optimizers, self._ids_now, attached_parameters, self._take_up, self._commit.stepped
         )
         self._handles.append(model.register_forward_pre_hook(hook(self._before_forward, keeps=self)))
+        self._handles.append(model.register_forward_hook(hook(self._after_forward, keeps=self)))
         self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
         self._dropped = when_dropped(self, self._exchange, self._peers)
@@ -163,7 +159,7 @@ class Exchanging(Uneven):
         """Exchange `.grad` now; needed only if no backward pass outside `no_sync` did it."""
         if self.comm.world_size == 1:
             return
-        if self._begin():
+        if self._open or self._begin():
             self._finish()
 
     @property
@@ -202,6 +198,7 @@ class Exchanging(Uneven):
         fresh = self._exchange.replace(self._members.refresh())
         for slot in fresh:
             self._listen(slot)
+        self._commit.replaced({slot.name for slot in fresh})
         return bool(fresh)
 
     def _ids_now(self) -> set[int]:
@@ -212,6 +209,10 @@ class Exchanging(Uneven):
         refuse_inside_ddp(module, inputs)
         if not torch.compiler.is_compiling():
             self._refresh()
+
+    def _after_forward(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            when_reached(outputs, partial(_reached, ref(self)))
 
     def _hook(self, slot: Slot) -> None:
         if not self._open:
@@ -238,6 +239,7 @@ class Exchanging(Uneven):
 
     def _begin(self) -> bool:
         """Start an exchange; return False where no rank has a gradient, and there is none."""
+        self._members.look()
         self._refresh()
         self._habits.look()
         self.take_part()
@@ -247,7 +249,7 @@ class Exchanging(Uneven):
         if members.watching and members.heard(self.comm, mine=alarm):
             self._commit.settle(end=True)
             if self._agree().idle:
-                self._make_equal()
+                members.make_equal(self.comm)
                 self._exchanged = True
                 return False
             alarm = False
@@ -271,7 +273,7 @@ class Exchanging(Uneven):
             finite, idle = self._exchange.finish(), False
             if not finite and self._members.heard(self.comm, mine=self._members.news()):
                 finite, idle = self._again()
-            self._make_equal()
+            self._members.make_equal(self.comm)
             if finite and self.divides_by_active:
                 exchanged = self._exchange.exchanged()
                 grads = [p.grad for name, p in self._params.items() if name in exchanged and p.grad is not None]
@@ -284,14 +286,6 @@ class Exchanging(Uneven):
                     _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
             if self._buffers is not None:
                 self._buffers.broadcast()
-        if self._exchange.cut_values and not self._said_cut:
-            self._said_cut = True
-            kept = self.memory is not None and self.memory.stateful
-            _log.warning(
-                "%d values beyond %g were cut to what float16 holds, and the rest is %s; clip gradients, or send "
-                "bfloat16 or float32 (sync.stats()['cut_values'] counts them)",
-                self._exchange.cut_values, CUT, "sent in later steps" if kept else "lost, since there is no residual",
-            )  # fmt: skip
         self._open, self._exchanged, self._heard = False, True, False
         self._stepped.clear()
         self._peers.exchanges += 1
@@ -299,24 +293,15 @@ class Exchanging(Uneven):
             return
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1
-        self._look_for_parted_ranks()
+        if not self._join_config.enable:  # the end of `join` compares
+            self._parted.look(self.step, self._params.values(), self._facts)
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
 
-    def _look_for_parted_ranks(self) -> None:
-        """Now and then: a warning, once, where ranks began this step with unequal weights."""
-        elsewhere = self.comm.serial or self._join_config.enable  # ranks that share weights; the end of `join` compares
-        if elsewhere or self._parted or not compared_after(self.step):
-            return
-        self._parted = weights_apart(self.comm, self._params.values(), lambda: {
-            **optimizer_facts(self.optimizers), "number of averages that were thrown away": str(self._commit.discarded),
-        })  # fmt: skip
-        if self._parted and self.comm.rank == 0:
-            _log.warning(
-                "weights are no longer equal on all ranks (compared before step %d): %s; nothing brings them together "
-                "again, so load one checkpoint on every rank, and let every rank step alike", self.step, self._parted,
-            )  # fmt: skip
+    def _facts(self) -> dict[str, str]:
+        thrown_away = str(self._commit.discarded)
+        return {**optimizer_facts(self.optimizers), "number of averages that were thrown away": thrown_away}
 
     def _again(self) -> tuple[bool, bool]:
         """Agree with the other ranks and exchange once more; return whether it is finite, and whether none has any."""
@@ -332,33 +317,26 @@ class Exchanging(Uneven):
 
     def _agree(self) -> Agreed:
         """All ranks know what all of them train, and have a plan for it."""
-        before = dict(self._params), {spec.name: (spec.dtype, spec.shape) for spec in self._base.tensors}
+        before = dict(self._params)
         agreed = self._members.agree(self.comm)
-        self._came += [name for name in agreed.came if name in self._params]
-        now = {name: (dtype, tuple(self._params[name].shape)) for name, dtype in agreed.trained.items()}
-        if (dict(self._params), now) != before:  # a weight that was replaced is among those before, in its new shape
-            self._plan_anew(before[0])
+        if self._rates is not None:
+            self._rates.know(self._params)
+        planned = {spec.name: (spec.shape, spec.dtype) for spec in self._base.tensors}
+        if {name: (tuple(p.shape), agreed.trained[name]) for name, p in self._params.items()} != planned:
+            self._plan_anew(before)
         if self._buffers is not None:
             self._buffers.look()
         return agreed
 
-    def _make_equal(self) -> None:
-        """Weights that came to the model have rank 0's values on all ranks; not inside backward, which needs theirs."""
-        if self._came:
-            broadcast_tensors([self._params[name] for name in self._came], self.comm)
-            if self.comm.rank == 0:
-                _log.info("exchanged from now on: %s", ", ".join(self._came))
-            self._came = []
-
     def _plan_anew(self, before: Mapping[str, torch.nn.Parameter]) -> None:
+        shapes = {spec.name: spec.shape for spec in self._base.tensors}
         self._base = registration_profile(self._params, self._members.dtypes, self.optimizers)
-        if self._rates is not None:
-            self._rates.know({name: p for name, p in self._params.items() if before.get(name) is not p})
         names = {id(p): name for name, p in before.items()}
         for name, p in self._params.items():
             if name not in before and (old := names.get(id(p))) is not None:
                 self.store.rename(old, name)  # the module that holds it was put into another one
-        self.store.keep_only(self._members.params)
+        members = self._members.params.items()  # what was kept of a weight of another shape is of no use
+        self.store.keep_only({name for name, p in members if shapes.get(name, p.shape) == p.shape})
         costs = self._planner.costs
         self._planner.close()
         self._planner = self._planner_with(costs)
@@ -377,22 +355,39 @@ class Exchanging(Uneven):
         self._handles.append(optimizer.register_step_pre_hook(torch.compiler.disable(self._before_optimizer)))
         self._handles.append(optimizer.register_step_post_hook(torch.compiler.disable(self._after_optimizer)))
 
-    def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch._C._current_graph_task_id() != -1:
-            raise ConfigError(
-                f"{type(optimizer).__name__}.step() was called inside the backward pass, before gradients were "
-                "exchanged; step after loss.backward() instead of in a hook"
-            )
+    def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        check_step(optimizer, under_way=self._open)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
-        missed = not self._exchanged or optimizer in self._stepped or self._refresh() or self._late
-        if missed and closure is None:  # a closure has its own backward
-            self.synchronize()  # no hook fired on this rank; the others are waiting for it
         self._commit.in_closure = closure is not None
-        self._cancelled = self._commit.cancelled(optimizer) if closure is None else set()
+        if closure is not None:  # it has its own backward pass, or hands out the loss of one before
+            self._cancelled, watched = set(), partial(self._evaluated, optimizer, closure)
+            return ((args[0], watched, *args[2:]), kwargs) if len(args) > 1 else (args, kwargs | {"closure": watched})
+        self._catch_up(optimizer)
+        self._cancelled = self._commit.cancelled(optimizer)
+        return None
+
+    def _evaluated(self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any]) -> Any:
+        loss = closure()
+        check_step(optimizer, under_way=self._open)
+        self._catch_up(optimizer)
+        return loss
+
+    def _catch_up(self, optimizer: torch.optim.Optimizer) -> None:
+        """Exchange what no hook has: passes were local, or this rank had none, and others are waiting for it."""
+        if not self._exchanged or optimizer in self._stepped or self._refresh() or self._late:
+            self.synchronize()
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(optimizer)
-        in_closure, self._commit.in_closure = self._commit.in_closure, False
-        if in_closure and not self._exchanged:
-            raise ConfigError("step(closure) took gradients that no rank exchanged; end with a pass outside of no_sync")
+        self._commit.in_closure = False
         self._commit.stepped(optimizer, self._cancelled)
+
+
+def _reached(sync: ref[Exchanging]) -> None:
+    """Before a pass's gradients: listen to weights that came unseen, and end the exchange even if all of them nest."""
+    task: int = torch._C._current_graph_task_id()
+    if (there := sync()) is not None and there._reached_in != task:
+        there._reached_in = task  # once, however many outputs the model has
+        there._members.look()
+        there._refresh()
+        torch.autograd.Variable._execution_engine.queue_callback(there._end_of_graph)

@@ -18,6 +18,7 @@ def benchmark() -> ModuleType:
     return benchmark_module("auto")
 
 
+@pytest.mark.nightly
 def test_a_sample_of_points(benchmark: ModuleType) -> None:
     others, ahead = [], []
     for point in benchmark.points(SEEDS, MODELS):

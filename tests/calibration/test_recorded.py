@@ -229,6 +229,7 @@ def test_ranks_measure_and_what_they_leave_is_a_system(results):
     assert "2 processes" in found.system.origin.note
 
 
+@pytest.mark.nightly
 def test_a_rank_that_fails_is_reported_in_one_line():
     with pytest.raises(RunError, match=r"rank \d failed: .*nosuch"):
         calibration.calibrate_compressors(2, ["nosuch"], max_numel=2**10)

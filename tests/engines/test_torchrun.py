@@ -196,6 +196,7 @@ def test_a_launcher_that_was_started_with_ctrl_c_ignored_goes_on_until_sigterm(s
     assert started.left() == []
 
 
+@pytest.mark.nightly
 def test_ranks_of_a_killed_launcher_end_and_its_claim_is_free(store, drive, started):
     case = make_case(steps=100_000)
     launcher = drive(case, FAKE_STEP_S="0.05")

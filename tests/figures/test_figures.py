@@ -93,6 +93,7 @@ def test_quality_uses_the_metric_that_the_workload_has(drawn):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_equal_rows_give_equal_bytes_in_another_process(drawn, tmp_path):
     rows, out = drawn
     (tmp_path / "rows.jsonl").write_text("".join(r.to_json() + "\n" for r in reversed(rows)))

@@ -278,6 +278,7 @@ def _launch(started: Started, folder: Path, number: int, *args: str) -> list[tup
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_script_that_simply_ends_exits_cleanly(started: Started, tmp_path: Path) -> None:
     for code, text in _launch(started, tmp_path, 0, "ssfusion_oi", "fine"):
         assert code == 0, text

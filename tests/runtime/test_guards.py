@@ -22,7 +22,8 @@ from torch import nn
 import ssfx
 from ssfx.collectives.comm import Comm
 from ssfx.collectives.local_comm import World
-from ssfx.runtime.checks import several_ranks, weights_apart
+from ssfx.runtime.checks import several_ranks
+from ssfx.runtime.parted import weights_apart
 
 LR_SCALED = SPARSE | {"memory": "lr_scaled"}
 

@@ -159,17 +159,6 @@ def test_an_optimizer_with_a_closure_exchanges_once_a_step(group, rank, world):
     assert sync.step == 3
 
 
-@each_rank(2)
-def test_a_step_with_a_closure_does_not_take_local_gradients(group, rank, world):
-    model, optimizer, sync = attach_mlp(group)
-    with sync.no_sync():
-        loss = loss_of(model, rank, 0)
-        loss.backward()
-    with pytest.raises(ConfigError, match="took gradients that no rank exchanged"):
-        optimizer.step(lambda: loss)
-    sync.detach()
-
-
 @pytest.mark.parametrize("at", [0, 2])
 @pytest.mark.parametrize("options", [{}, TOPK], ids=["ddp", "topk"])
 @each_rank(2)
@@ -360,20 +349,24 @@ def test_a_new_optimizer_at_the_address_of_one_that_has_stepped_is_no_second_ste
         model = torch.nn.Linear(4, 3)
         sync = ssfx.attach(model, torch.optim.SGD(model.parameters(), 0.1), comm=comm, scheme="ddp")
         model(torch.ones(2, 4)).sum().backward()
-        held = [torch.optim.SGD(model.parameters(), 0.0) for _ in range(30)]
-        for one in held:
-            one.step()
-        addresses = {id(one) for one in held}
-        if rank == 0:
-            held.clear()
-            del one
-            gc.collect()
-        # One rank alone makes many: the other, in the same process, would take the addresses that became free.
-        made = [torch.optim.SGD(model.parameters(), 0.1) for _ in range(1 if rank else 3000)]
-        new = next((one for one in made if id(one) in addresses), made[0])
+        for _ in range(50):  # until one is there: what another thread collects or allocates may take the addresses
+            held = [torch.optim.SGD(model.parameters(), 0.0) for _ in range(30)]
+            for one in held:
+                one.step()
+            addresses = {id(one) for one in held}
+            if rank == 0:
+                held.clear()
+                del one
+                gc.collect()
+            # One rank alone makes many: the other, in the same process, would take the addresses that became free.
+            made = [torch.optim.SGD(model.parameters(), 0.1) for _ in range(1 if rank else 3000)]
+            new = next((one for one in made if id(one) in addresses), made[0])
+            there = id(new) in addresses
+            if there or rank:
+                break
         new.step()  # with the same averages
         sync.detach()
-        return id(new) in addresses, model.bias.tolist()
+        return there, model.bias.tolist()
 
     (there, one), (elsewhere, other) = ssfx.virtual_ranks(train, 2)
     assert there

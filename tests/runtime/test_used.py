@@ -175,3 +175,24 @@ def test_a_finite_gradient_beyond_16_bits_is_cut_counted_and_the_rest_kept(group
     else:
         assert share == pytest.approx(1, rel=1e-3)
         assert any("is sent in later steps" in line for line in said)
+
+
+@pytest.mark.parametrize("options", [{}, {"scheme": "topk", "density": 1.0}], ids=["ddp", "topk"])
+@each_rank(2, by="ranks")
+def test_what_a_pass_did_not_reach_is_no_average_thrown_away(group, rank, world, options):
+    """Layers with a loss and an optimizer each: every pass reaches one, and clears what the others have."""
+    model = nn.ModuleList([nn.Linear(10, 10), nn.Linear(10, 10)])
+    optimizers = [torch.optim.SGD(layer.parameters(), RATE) for layer in model]
+    sync = ssfx.attach(model, optimizers, **among(group), **options)
+    x = torch.full((4, 10), rank + 1.0)
+    for _ in range(2):
+        for layer, optimizer in zip(model, optimizers, strict=True):
+            optimizer.zero_grad()
+            layer(x).square().mean().backward()
+            optimizer.step()
+    assert sync.stats()["discarded_exchanges"] == 0
+    model[0](x).sum().backward()
+    optimizers[0].zero_grad()
+    model[0](x).sum().backward()
+    assert sync.stats()["discarded_exchanges"] == 1
+    sync.detach()

@@ -86,6 +86,7 @@ def test_weights_of_16_bits_send_and_compute_16_bits():
     assert found.step_s < 0.6 * counted("build_model").step_s
 
 
+@pytest.mark.nightly
 def test_a_counted_profile_is_asked_about_in_every_precision_of_its_device(capsys):
     assert main(["profile", "mine.py:build_model", "--on", "h100", "precision=bf16", "--out", "b.json"]) == 0
     counted("build_model").save("f.json")

@@ -57,9 +57,8 @@ def test_there_is_data_for_the_models_that_are_tried() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("onednn", "aten"), [("AVX2", "avx2"), pytest.param("SSE41", "default", marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize(("onednn", "aten"), [("AVX2", "avx2"), ("SSE41", "default")])
+@pytest.mark.nightly
 def test_every_model_trains_in_bf16_on_a_cpu_without_avx512(onednn: str, aten: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True,

@@ -61,6 +61,7 @@ def test_whoever_shares_a_core_begins_with_the_first_rank_and_steps_for_as_long_
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_what_one_rank_refuses_is_told_and_the_others_end() -> None:
     with pytest.raises(ConfigError, match="batch_size=5000 on 2 ranks needs 10000 training samples"):
         record_profile("resnet_tiny", "digits", 5000, "cpu", iterations=1, warmup=0, ranks=2)

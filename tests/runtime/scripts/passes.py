@@ -46,6 +46,25 @@ class Sam(torch.optim.Optimizer):
 
 
 @script
+def thrown_away_by_data(run: Run) -> None:
+    """A pass for its own sake; its gradients, and those of each step, are cleared by `.data`, which autograd misses."""
+    model, optimizer, net = run.begin(network())
+
+    def clear() -> None:
+        for p in model.parameters():
+            p.grad.data.zero_()
+            run.books.cancelled(p)
+
+    for step in range(STEPS):
+        net(run.batch(STEPS + step)[0]).sum().backward()
+        clear()
+        inputs, targets = run.batch(step)
+        functional.mse_loss(net(inputs), targets).backward()
+        optimizer.step()
+        clear()
+
+
+@script
 def sam(run: Run) -> None:
     """The two steps called by hand; what the inner optimizer steps with is the second pass alone."""
     model = network()
