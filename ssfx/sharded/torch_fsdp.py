@@ -9,6 +9,7 @@ Gathers of weights are replaced by a custom all-gather.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -31,10 +32,10 @@ The function makes torch do so itself.
 """
 
 _GROUP = (
-    "fsdp_params", "mesh_info", "mp_policy", "offload_policy", "gradient_divide_factor", "_all_reduce_hook",
+    "fsdp_params", "mesh_info", "offload_policy", "gradient_divide_factor", "_all_reduce_hook",
     "_reduce_scatter_comm", "_partial_reduce_output", "_all_gather_comm", "post_forward_mesh_info",
 )  # fmt: skip
-_PARAM = ("sharded_param", "padded_sharded_param_size", "is_dtensor")
+_PARAM = ("sharded_param", "padded_sharded_param_size", "is_dtensor", "mp_policy")
 _MESH = ("mesh", "shard_mesh_dim", "replicate_mesh_dim")
 
 _alone: list[tuple[Any, Any]] = []
@@ -87,9 +88,22 @@ def _expected(owner: Any, *names: str) -> Any:
     if missing:
         raise ConfigError(
             f"torch {torch.__version__} keeps {type(owner).__name__}.{missing[0]} of fully_shard in another form than "
-            "2.11 to 2.14, which ssfx knows; use one of these, or attach to a model without fully_shard"
+            "2.11 to 2.15, which ssfx knows; use one of these, or attach to a model without fully_shard"
         )
     return getattr(owner, names[0])
+
+
+def _gradient_dtype(one: Any) -> torch.dtype | None:
+    """Return the dtype of a sharded gradient; None: any that comes, which torch has from 2.15 on (grad_dtype)."""
+    own: torch.dtype = one.sharded_param.dtype
+    return one.sharded_grad_dtype if getattr(one, "_has_sharded_grad_dtype_override", False) else own
+
+
+def _reduced_in(one: Any) -> torch.dtype:
+    """Return the dtype in which torch reduces: the policy's, else the gradient's; before 2.15 the weights'."""
+    computed: torch.dtype = one.mp_policy.param_dtype or one.sharded_param.dtype
+    otherwise = (_gradient_dtype(one) or computed) if hasattr(one, "sharded_grad_dtype") else computed
+    return one.mp_policy.reduce_dtype or otherwise
 
 
 class ShardGroup:
@@ -123,6 +137,8 @@ class ShardGroup:
                 )
             if one.sharded_param.requires_grad:
                 self._members.append((names[id(one.sharded_param)], one))
+        first = list(dict.fromkeys(_gradient_dtype(one) for one in raw.fsdp_params))
+        self._members.sort(key=lambda member: first.index(_gradient_dtype(member[1])))  # as torch reduces them
         self.names = [member for member, _ in self._members]
         self.shapes = {member: tuple(one.padded_sharded_param_size) for member, one in self._members}
         self.whole_shapes = {
@@ -136,14 +152,12 @@ class ShardGroup:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype that gradients are reduced in."""
-        policy = self._raw.mp_policy
-        dtype: torch.dtype = policy.reduce_dtype or policy.param_dtype or self._members[0][1].sharded_param.dtype
-        return dtype
+        return functools.reduce(torch.promote_types, (_reduced_in(one) for _, one in self._members))
 
     def gather_dtype(self) -> torch.dtype:
         """Return the dtype that weights are gathered in; ConfigError where torch gathers something else than shards."""
         found: set[torch.dtype] = {
-            self._raw.mp_policy.param_dtype or one.sharded_param.dtype for one in self._raw.fsdp_params
+            one.mp_policy.param_dtype or one.sharded_param.dtype for one in self._raw.fsdp_params
         }
         if any(hasattr(local_shard(one.sharded_param), "fsdp_pre_all_gather") for one in self._raw.fsdp_params):
             why = "tensors that change themselves before they are gathered (fsdp_pre_all_gather)"

@@ -17,6 +17,7 @@ import pytest
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
 from ssfx.compressors.kernels import COPY, DGC, NESTEROV, READY, RESIDUAL, kernels, plain_torch
@@ -115,13 +116,12 @@ def compiled(kernel: Any, constants: dict[str, Any], capability: int) -> tuple[i
     assert made.asm["cubin"]
     target = re.search(r"\.target (\w+)", made.asm["ptx"])
     assert target is not None
-    tools = triton.knobs.nvidia
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(made.asm["ptx"])
         command = [
-            (tools.ptxas_blackwell if capability >= 100 else tools.ptxas).path, "-v", f"--gpu-name={target[1]}",
-            str(source), "-o", str(Path(folder) / "kernel.cubin"),
+            get_ptxas(capability).path, "-v", f"--gpu-name={target[1]}", str(source),
+            "-o", str(Path(folder) / "kernel.cubin"),
         ]  # fmt: skip
         said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     registers, spilled = re.search(r"Used (\d+) registers", said), re.search(r"(\d+) bytes spill stores", said)

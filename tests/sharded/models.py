@@ -56,14 +56,25 @@ def mesh_of(replicas: int, shards: int) -> DeviceMesh:
 
 
 def build(mesh: DeviceMesh, precision: str = "", frozen: bool = True, **options: Any) -> nn.Module:
-    """Return the same weights on every rank, sharded over `mesh`; `precision` "bf16" computes in 16 bits."""
+    """Return the same weights on every rank, sharded over `mesh`.
+
+    `precision`: "bf16" computes in 16 bits; "bf16 reduced" sums in them, too; "bf16 unsaid" leaves sums to torch;
+    "of two dtypes" has gradients of 16 and of 32 bits in a group.
+    """
     torch.manual_seed(3)
     model = Transformer()
     model.norm.bias.requires_grad_(not frozen)
     if precision == "bf16":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     if precision == "bf16 reduced":
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+    if precision == "bf16 unsaid":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    if precision == "of two dtypes":
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+        for part in model.modules():
+            if isinstance(part, nn.Linear):
+                part.weight.grad_dtype = torch.bfloat16
     for block in model.blocks:
         fully_shard(block, mesh=mesh, **options)
     fully_shard(model, mesh=mesh, **options)

@@ -82,14 +82,6 @@ def test_a_gradient_that_is_set_to_zeros_leaves_nothing_behind(group, rank, worl
     assert (float((applied + left - native).abs().max()) if native.numel() else 0.0) < 1e-5
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (0, 4)], ids=["replicas", "shards"])
-@pytest.mark.parametrize("precision", ["bf16", "bf16 reduced"])
-def test_16_bit_weights_and_sums_are_torch_bit_for_bit(ranks: Run, precision: str, shape: Any) -> None:
-    for distance, equal, _ in ranks(work.beside_native, 4, shape, "", precision, {}):
-        assert distance == 0
-        assert equal
-
-
 @pytest.mark.parametrize("habit", ["compiled", "compiled whole"])
 @pytest.mark.parametrize(("shape", "options"), [((2, 1), EVERYTHING), ((0, 2), FLAT_EVERYTHING)])
 def test_compiled_blocks_and_models_are_torch_bit_for_bit(ranks: Run, shape: Any, options: Options, habit: str) -> None:
