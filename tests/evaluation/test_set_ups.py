@@ -81,7 +81,7 @@ def test_set_ups_are_counted_by_hand():
     assert "In 1 of 4 simulated configurations that fit, compression surely shortens the time" in whole.sentence
     assert "at most 1 Gbit/s per GPU" in whole.sentence
     assert "In 2 of those the time to quality is shorter, by 3 runs of x" in whole.sentence
-    assert "for the other 1 the quality is unknown" in whole.sentence
+    assert "For the other 1 the quality is unknown" in whole.sentence
     none = counted(every[2:]).sentence
     assert "In 0 of 1 simulated" in none
     assert "For all of those the quality is unknown" in none

@@ -217,7 +217,7 @@ class Counted:
         """What holds, in a few sentences."""
         where = f"; nine in ten of these have at most {self.most_gbps:.3g} Gbit/s per GPU" if self.sure else ""
         known = (
-            f"In {self.known:,} of those the time to quality is shorter, by {' and '.join(self.records)}; for the "
+            f"In {self.known:,} of those the time to quality is shorter, by {'; by '.join(self.records)}. For the "
             f"other {self.faster - self.known:,}" if self.known else "For all of those"
         )  # fmt: skip
         return (
