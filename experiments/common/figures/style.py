@@ -286,6 +286,16 @@ MANY = 1000
 """Rows beyond which a picture names the digest of their ids instead of each."""
 
 
+def _lay_out(figure: Canvas) -> None:
+    """Find the layout once, for all formats; its last digits, which the seed of hashes decides, are rounded off."""
+    own, figure.dpi = figure.dpi, DPI  # of the PNG
+    figure.draw_without_rendering()
+    figure.dpi = own
+    figure.set_layout_engine("none")
+    for axis in figure.axes:
+        axis.set_position([round(edge, 7) for edge in axis.get_position().bounds])
+
+
 def save(figure: Canvas, name: str, table: Table, rows: Sequence[Row], out: Path) -> list[Path]:
     """Write out/name.{png,pdf,svg,csv} and return the four paths; RunError when they cannot be written, and none is.
 
@@ -304,10 +314,10 @@ def save(figure: Canvas, name: str, table: Table, rows: Sequence[Row], out: Path
     try:
         with TemporaryDirectory(dir=out, prefix=".drawing-") as scratch:
             png, pdf, svg, data = (Path(scratch) / path.name for path in paths)
+            _lay_out(figure)
             figure.savefig(
                 png, metadata={"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest, "Software": "ssfx"}
             )
-            figure.set_layout_engine("none")  # the layout is found by now, and takes as long as drawing
             pdf_facts = {"Subject": kinds, "Keywords": keywords, "CreationDate": None, "Producer": None}
             figure.savefig(pdf, metadata={"Title": name, "Creator": "ssfx", **pdf_facts})
             figure.savefig(svg, metadata={"Title": name, "Creator": "ssfx", "Description": keywords, "Date": None})
