@@ -71,7 +71,7 @@ def test_nothing_that_keeps_the_quality_of_auto_trains_much_faster(model: str) -
 
 def test_auto_itself_keeps_to_its_budget_in_the_long_runs() -> None:
     (law,) = (one for one in scheme_laws() if one["scheme"] == "auto")
-    assert len(law["tasks"]) == 2
+    assert len(law["tasks"]) == 3
     assert all(needed(task).within(MORE_STEPS["normal"]) for task in law["tasks"].values())
     assert all(task["long"]["unreached"] < 0.1 for task in law["tasks"].values())
 
