@@ -102,7 +102,7 @@ class Turns:
         return [rank for rank, ended in enumerate(self._ended) if ended]
 
     def wait(self, rank: int, done: Callable[[], bool], look: Callable[[], None], why: Callable[[], str]) -> None:
-        """Return once `done()` is true; the other ranks run meanwhile.
+        """Return once `done()` is true; the other ranks run until then.
 
         `look` is called where none of them can go on, and may raise; `why` says what this rank waits for, in the
         RunError that ends a wait that cannot end otherwise.
