@@ -78,8 +78,8 @@ class Trial:
 class Setting:
     """A model on a cluster; `density` is for every scheme that has one. `system_of` gives the times of a cluster.
 
-    `precision` says what the profile computes in, for people. `train_steps`: how many steps dense training takes, None
-    where nobody said.
+    `precision` says what the profile computes in, for people. `train_steps`: how many steps dense training takes, and
+    `clipped` whether it clips gradients; None where it was not said.
     """
 
     cluster: Cluster
@@ -88,6 +88,7 @@ class Setting:
     system_of: Callable[[Cluster], TimingModel] = system_on
     precision: str = "fp32"
     train_steps: int | None = None
+    clipped: bool | None = None
     sharding: Sharding | None = None
     """How ranks share the model; None: each has all of it."""
     shard_compressor: str | None = None
@@ -103,12 +104,17 @@ class Setting:
     @cached_property
     def network(self) -> Network:
         """What trains here, as records of quality know it."""
-        return Network.of(self.profile)
+        return replace(Network.of(self.profile), clipped=self.clipped)
 
     @property
     def steps(self) -> int:
         """Steps of dense training that methods are held to."""
         return self.train_steps or TRAIN_STEPS
+
+    @property
+    def _budget(self) -> dict[str, Any]:
+        known = {"train_steps": self.train_steps, "clipped": self.clipped}
+        return {"quality": "normal", **{name: value for name, value in known.items() if value is not None}}
 
     def memory(self, trial: Trial) -> DeviceMemory | None:
         """Return the device memory that a rank of a trial takes; None on hosts."""
@@ -141,7 +147,7 @@ class Setting:
         if scheme in ("ddp", "hierarchical"):
             return [{"bucket_cap_bytes": cap << 20} for cap in BUCKET_CAPS_MIB]
         if schemes[scheme].chooses:
-            return [{"quality": "normal", **({} if self.train_steps is None else {"train_steps": self.train_steps})}]
+            return [self._budget]
         defaults = schemes[scheme].defaults
         usual = schemes[scheme].compressor
         if usual is not None and (recorded := recorded_spec(usual, self.network, self.steps)) != usual:
@@ -166,7 +172,7 @@ class Setting:
         if scheme == "fused_all" and self.sharding is not None and self.sharding.kind == "fsdp":
             return [{"compressor": spec} for spec in OVER_SHARDS]
         if schemes[scheme].chooses:  # no replica shares a node with another
-            return [{"quality": "normal", **({} if self.train_steps is None else {"train_steps": self.train_steps})}]
+            return [self._budget]
         return []
 
     @cached_property

@@ -193,11 +193,14 @@ def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
         "  ",
     )
     if answer.best is not None:
-        best = answer.best.scheme
-        if best == "auto":
-            # There a density is a budget without any promise of quality; the answer is under quality=normal.
-            words = " ".join(word for word in overrides if not word.startswith("density="))
-        if compressor := answer.best.trial.options.get("compressor"):
+        best, options = answer.best.scheme, answer.best.trial.options
+        # What says how a training is judged changes no step, but what auto may send; there a density is a budget
+        # without any promise of quality, and the answer is under quality=normal.
+        judged = ("train_steps=", "clip_norm=", *(("density=",) if best == "auto" else ()))
+        words = " ".join(word for word in overrides if not word.startswith(judged))
+        if best == "auto" and (known := [f"{name}={value}" for name, value in options.items() if name != "quality"]):
+            best = f"'auto({','.join(known)})'"
+        if compressor := options.get("compressor"):
             words += f" 'compressor={compressor}'"
         say(f"ssfx simulate {words} scheme=ddp,{best} --why (where the time goes)", "  ", "      ")
 

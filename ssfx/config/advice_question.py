@@ -23,8 +23,8 @@ from ssfx.perf_model.target import target_at
 from ssfx.planning.profile import Profile
 
 ADVICE_KEYS = (
-    "model", "workload", "cluster", "density", "batch_size", "optimizer", "world_size", "device", "precision",
-    *SHARDING_KEYS,
+    "model", "workload", "cluster", "density", "batch_size", "optimizer", "clip_norm", "world_size", "device",
+    "precision", *SHARDING_KEYS,
 )  # fmt: skip
 """What advice depends on."""
 STEPS = "train_steps"
@@ -99,6 +99,7 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
     shared = shared_model(settings, cluster)
     return replace(
         setting, density=density, train_steps=train_steps, sharding=shared,
+        clipped=settings.clip_norm is not None if "clip_norm" in request else None,
         shard_compressor=settings.shard_compressor, others=Others(settings.weights, settings.exempt),
     )  # fmt: skip
 

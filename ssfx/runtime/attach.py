@@ -8,7 +8,7 @@ optimizer work as usual. Nothing is subclassed or wrapped; `sync.detach()` remov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -142,6 +142,11 @@ def attach_whole(
         "this takes whole models, and fully_shard has wrapped this one; call ssfx.attach in a training loop of your "
         "own, or ssfx.runtime.integrations.hf.prepare in one of accelerate"
     )
+
+
+def of_run(options: Mapping[str, Any], *, clipped: bool) -> dict[str, Any]:
+    """Return options of `attach` with what a trainer knows of its run, where the scheme asks and they are not given."""
+    return schemes[options.get("scheme", "ddp")].for_run(options, 0, clipped)
 
 
 def exempt_names(model: nn.Module, kinds: str | Sequence[str]) -> frozenset[str]:

@@ -45,7 +45,10 @@ _OTHERS = {
         ("accumulate", "accumulation_steps", "gradient_accumulation_steps", "accumulate_grad_batches"),
         "run all but the last backward under sync.no_sync(), as with DDP",
     ),
-    **dict.fromkeys(("clip_norm", "max_grad_norm", "clip"), "clip between backward and optimizer.step, as with DDP"),
+    **dict.fromkeys(
+        ("clip_norm", "max_grad_norm", "clip"),
+        "clip between backward and optimizer.step, as with DDP; scheme=auto may hear of it by clipped=True",
+    ),
     **dict.fromkeys(("cluster", "iteration_ms"), "it is a key of ssfx advise; attach measures where it runs"),
     **dict.fromkeys(("error_feedback", "residual"), 'it is memory="residual", the default, or memory="none"'),
 }

@@ -200,7 +200,9 @@ def identity(
     scheme: Scheme, given: dict[str, Any], memory: Memory | None, exempt: frozenset[str] = frozenset()
 ) -> dict[str, str]:
     """Return what determines an exchange besides the model, as text."""
-    options = repr(sorted(asdict(scheme.options(given)).items()))
+    every = asdict(scheme.options(given)).items()
+    # Whether training clips bears on which plan is made, and a state has one: it holds for either.
+    options = repr(sorted((name, value) for name, value in every if name != "clipped"))
     return {
         "scheme": scheme.name,
         "options": f"{options}, exempt {', '.join(sorted(exempt))}" if exempt else options,

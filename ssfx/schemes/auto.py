@@ -40,7 +40,8 @@ class AutoOptions(SchemeOptions):
     quality: strict, normal or loose, methods whose worst recorded run needed at most 2, 5 or 10 % more steps than dense
     training, on networks of this family, optimizer and compression; dense, every element in 32 or 16 bits, which the
     others allow too; null is normal. train_steps: the steps of that dense training, over which a delay is spread; null
-    is 10,000. density: the kept fraction of every selection, with all else allowed. error_budget: the largest residual
+    is 10,000. clipped: whether training clips gradients; recorded runs that do alike count, where there are any; null:
+    all count. density: the kept fraction of every selection, with all else allowed. error_budget: the largest residual
     of a step over its gradient, by norm. compressor: this one or dense, nothing else. leave_out: one selection may
     cover several tensors, so that nothing is sent of some. ranks_per_node: so many neighbours by rank share a node, and
     sums may be formed there first; 0: nodes are not known. Commands put the cluster's number of devices in its place.
@@ -57,6 +58,7 @@ class AutoOptions(SchemeOptions):
     error_budget: Annotated[float | None, "(0, 1]"] = None
     compressor: str | None = None
     train_steps: Annotated[int | None, 1] = None
+    clipped: bool | None = None
     leave_out: bool = False
     ranks_per_node: Annotated[int, 0] = 0
     profile_iters: int = 5
@@ -102,6 +104,7 @@ class AutoOptions(SchemeOptions):
 
     def budget(self, costs: Costs, network: Network | None) -> Budget:
         """Return what may be used on the ranks of `costs` for `network`; None: for any."""
+        network = network and replace(network, clipped=self.clipped)
         return budget(
             costs, self.quality or "normal", self.density, self.compressor, self.error_budget, self.leave_out,
             self.ranks_per_node, self.train_steps or TRAIN_STEPS, network,

@@ -119,11 +119,10 @@ class Scheme:
         """Return what the options `given` ask of the runtime; ConfigError as `options`."""
         return self.options(given).online()
 
-    def for_run(self, given: Mapping[str, Any], steps: int) -> dict[str, Any]:
-        """Return `given` with the steps of the run, where the scheme asks for them and they are not given."""
-        if self._default("run_steps") is None:
-            return dict(given)
-        return {**given, "run_steps": given.get("run_steps", steps)}
+    def for_run(self, given: Mapping[str, Any], steps: int, clipped: bool) -> dict[str, Any]:
+        """Return `given` with the steps of a run (0: not known), and whether it clips, if the scheme asks for them."""
+        known = {"run_steps": steps, "clipped": clipped}
+        return {**{name: value for name, value in known.items() if hasattr(self.defaults, name)}, **given}
 
     def for_nodes(self, given: Mapping[str, Any], devices: int) -> dict[str, Any]:
         """Return `given` with the number of devices in a node, where the scheme asks for it and they are not given."""

@@ -1,6 +1,7 @@
 """`ssfx advise` prints what the advice says, and where its numbers come from."""
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -15,12 +16,15 @@ from ssfx.schemes import schemes
 WORDS = ("model=resnet_tiny", "cluster=acpsgd_10gbe", "density=0.02")
 
 
+def few(monkeypatch, *names):
+    """A few schemes are enough for what is printed."""
+    of_all = type(schemes).names
+    monkeypatch.setattr(type(schemes), "names", lambda registry: [*names] if registry is schemes else of_all(registry))
+
+
 @pytest.fixture
 def some(monkeypatch):
-    """A few schemes are enough for what is printed."""
-    names = ["topk", "per_tensor", "parallax", "ddp"]
-    of_all = type(schemes).names
-    monkeypatch.setattr(type(schemes), "names", lambda registry: names if registry is schemes else of_all(registry))
+    few(monkeypatch, "topk", "per_tensor", "parallax", "ddp")
 
 
 @pytest.fixture
@@ -235,3 +239,25 @@ def test_a_node_has_the_cards_of_its_kind_and_the_network_between_nodes_heads_th
     head = capsys.readouterr().out.splitlines()[0]
     assert f" ranks at {network}" in head
     assert "inside a node" not in head
+
+
+def test_the_command_to_type_next_works_whatever_is_said_of_the_training(monkeypatch, capsys):
+    """What a training's quality rests on is a budget of auto there, and no key of a step."""
+    few(monkeypatch, "auto", "ddp")
+    words = ("model=bert_large", "cluster=acpsgd_10gbe", "train_steps=5000")
+    assert main(["advise", *words, "density=0.1"]) == 0
+    (command,) = (line for line in capsys.readouterr().out.splitlines() if "ssfx simulate" in line)
+    asked = shlex.split(command.partition(" --why")[0])
+    assert asked[1:] == ["simulate", *words[:2], "scheme=ddp,auto(train_steps=5000)"]
+    assert main(asked[1:]) == 0
+
+
+def test_clip_norm_says_which_runs_a_quality_rests_on(monkeypatch, capsys):
+    """Four bits of a transformer are within the budget where gradients are clipped; else 16 bits are."""
+    few(monkeypatch, "auto", "ddp")
+    for words, clips in (((), False), (("clip_norm=null",), False), (("clip_norm=1",), True)):
+        asked = ["advise", "model=bert_large", "cluster=acpsgd_10gbe", "target=quality", "--json", *words]
+        assert main(asked) == 0
+        (auto,) = (one for one in json.loads(capsys.readouterr().out) if one["scheme"] == "auto")
+        assert ("transformers with adamw and clipping at 6.86x" in json.dumps(auto)) is clips
+        assert ("at 2x" in json.dumps(auto)) is not clips

@@ -21,6 +21,7 @@ from ssfx.perf_model.target import target_at
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Bucket, Plan, TensorSpec
 from ssfx.planning.profile import Profile
+from ssfx.runtime.store import identity
 from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan, make_plans
@@ -29,7 +30,14 @@ from ssfx.schemes.search.auto_budget import DENSE, HALF, HALF_IN_32, budget, den
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_portfolio import GATHERS, leaves_out, portfolio, sends_as
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
-from ssfx.schemes.search.auto_steps import MORE_STEPS, measured_steps, needed, rank_growth, steps_of_method
+from ssfx.schemes.search.auto_steps import (
+    MORE_STEPS,
+    measured_steps,
+    needed,
+    rank_growth,
+    steps_of_method,
+    steps_of_tasks,
+)
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
 from ssfx.schemes.search.auto_trial import AS_DDP, LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
@@ -252,7 +260,7 @@ def test_a_quality_allows_what_the_worst_recorded_run_allows(quality: str) -> No
 
 RECORD = {
     "family": "conv", "optimizer": "sgd", "compression": 8.0, "runs": 2, "reached": 2, "dense_steps": 50.0,
-    "selects": False, "ranks": 4,
+    "selects": False, "ranks": 4, "clipped": False,
 }  # fmt: skip
 
 
@@ -278,6 +286,32 @@ def test_a_delay_weighs_the_less_the_longer_the_training_and_the_worst_run_admit
     assert (short.share, short.worst) == (0.5, 0.6)
     where = "2 runs of conv networks with sgd at 8x over 50 dense steps on 4 ranks"
     assert str(short) == f"+50% steps (worst run +60%), {where}"
+
+
+def test_of_runs_that_clip_and_runs_that_do_not_those_count_that_train_alike() -> None:
+    free, clipped, on = law(0, 0.2), {**law(0, 0.0), "clipped": True}, network(CONV, "sgd")
+
+    def worst(tasks: list[dict[str, object]], clips: bool | None) -> tuple[float | None, bool]:
+        found = steps_of_tasks(tasks, replace(on, clipped=clips), 8.0, 10_000, "topk")
+        return found.worst, "conv networks with sgd and clipping at 8x" in found.source
+
+    for tasks in ([free, clipped], [clipped, free]):
+        assert [worst(tasks, clips) for clips in (None, False)] == [(pytest.approx(0.23), False)] * 2
+        assert worst(tasks, True) == (pytest.approx(0.03), True)
+    assert worst([free], True) == worst([free], None), "none clipped: all count"
+    short = {**RECORD, "clipped": True, "more_steps": [0.0, 0.0], "long": None}
+    assert worst([short, free], True) == worst([free], None), "long runs count before short ones"
+
+
+def test_training_that_clips_may_send_four_bits_of_a_transformer() -> None:
+    words = "four bits an element, quantised on the way"
+    costs = affine_costs(8)
+    for clipped, allowed in ((None, False), (True, True)):
+        options = schemes["auto"].options({"quality": "normal", "clipped": clipped})
+        found = options.budget(costs, network(TRANSFORMER, "adamw"))  # type: ignore[attr-defined]
+        assert (words in {kind.words for kind in found.kinds}) is allowed
+        assert any(reason.startswith(words) for reason in found.left_out) is not allowed
+    assert identity(schemes["auto"], {"clipped": True}, None) == identity(schemes["auto"], {}, None)
 
 
 def test_a_selection_needs_more_extra_steps_on_more_ranks_and_its_worst_run_grows_as_the_steepest() -> None:

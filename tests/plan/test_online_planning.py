@@ -87,13 +87,13 @@ def test_auto_holds_plans_to_its_limits() -> None:
     assert limits.gentler(given, 0.5)["error_budget"] < 0.25
 
 
-def test_the_length_of_a_run_and_of_a_node_go_to_schemes_that_ask() -> None:
+def test_the_length_and_the_clipping_of_a_run_and_the_size_of_a_node_go_to_schemes_that_ask() -> None:
     auto, ddp = schemes["auto"], schemes["ddp"]
-    assert auto.for_run({}, 50) == {"run_steps": 50}
-    assert auto.for_run({"run_steps": 7}, 50) == {"run_steps": 7}
+    assert auto.for_run({}, 50, True) == {"run_steps": 50, "clipped": True}
+    assert auto.for_run({"run_steps": 7, "clipped": None}, 50, True) == {"run_steps": 7, "clipped": None}
     assert auto.for_nodes({}, 4) == {"ranks_per_node": 4}
     assert schemes["hierarchical"].for_nodes({"ranks_per_node": 2}, 4) == {"ranks_per_node": 2}
-    assert ddp.for_run({}, 50) == ddp.for_nodes({}, 4) == {}
+    assert ddp.for_run({}, 50, True) == ddp.for_nodes({}, 4) == {}
 
 
 def test_a_scheme_that_says_nothing_observes_one_step_and_keeps_its_plan() -> None:

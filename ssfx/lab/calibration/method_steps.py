@@ -71,7 +71,7 @@ BITS = {2: "two", 4: "four", 8: "eight"}
 def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     """Return the content of the file: what recorded runs say of each method, task by task.
 
-    A task is a model, an optimizer and a rate: its family, its optimizer, and the compression of its network by the
+    A task is a model, an optimizer, a rate and whether gradients are clipped; and the compression of its network by the
     method, within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over
     those of dense runs of the same seeds, less 1, and the share of the worst run; None where one missed its target.
     kept_back: the share of a gradient's norm that error feedback kept back; None where it was not measured. ranks: how
@@ -96,7 +96,7 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
         said = _method(scheme, spec)
         tasks = {
             task: {
-                **_held(on := _network(own[0]), on.compression(spec, density or 1.0, said["calls"])),
+                **_held(own[0], _network(own[0]).compression(spec, density or 1.0, said["calls"])),
                 **_task(own, dense),
                 "selects": density is not None, "ranks": _ranks(own),
                 "long": (law := laws.get(f"{(scheme, spec, density)} {task}")) and _plain(law),
@@ -139,9 +139,12 @@ def _network(row: Row) -> Network:
     return Network(family_of(tensors), row.case.optimizer, tensors)
 
 
-def _held(network: Network, compression: float) -> dict[str, Any]:
-    """Return for which networks a record holds."""
-    return {"family": network.family, "optimizer": network.optimizer, "compression": round(compression, 3)}
+def _held(row: Row, compression: float) -> dict[str, Any]:
+    """Return for which networks, and for which training of them, the record of a task holds: it has `row`."""
+    return {
+        "family": _network(row).family, "optimizer": row.case.optimizer, "clipped": row.case.clip_norm is not None,
+        "compression": round(compression, 3),
+    }  # fmt: skip
 
 
 def _of(row: Row) -> Method | None:
@@ -167,7 +170,7 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
         runs = [row for row in others if method(row) == label]
         tasks = {
             task: {
-                **_held(_network(own[0]), law.compression or 1.0),
+                **_held(own[0], law.compression or 1.0),
                 "selects": own[0].case.density is not None, "ranks": _ranks(own),
                 "long": _plain(law),
             }

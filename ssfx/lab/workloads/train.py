@@ -100,7 +100,7 @@ def train(
     )
     sync = attach(
         model, optimizer, scheme=case.scheme, compressor=case.compressor, density=case.density, memory=case.memory,
-        scaler=scaler, seed=case.seed, **_with_steps(case), **exchange_options(case),
+        scaler=scaler, seed=case.seed, **_with_run(case), **exchange_options(case),
     )  # fmt: skip
     parts = _State(model, optimizer, sync, scaler, device, sharded=case.sharding != "none")
     checkpoints = None
@@ -209,9 +209,9 @@ class _State:
         self._non_finite = counters["non_finite"]
 
 
-def _with_steps(case: Case) -> dict[str, Any]:
-    """Return the options of the case's scheme, with the steps of the run for one that may be too short to try plans."""
-    return schemes[case.scheme].for_run(case.scheme_options, case.steps)
+def _with_run(case: Case) -> dict[str, Any]:
+    """Return the options of the case's scheme, with what a scheme may ask of the run."""
+    return schemes[case.scheme].for_run(case.scheme_options, case.steps, case.clip_norm is not None)
 
 
 def _place(case: Case, comm: Comm | None) -> tuple[int, Comm | None]:

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
 from ssfx.core.errors import ConfigError
-from ssfx.runtime.attach import attach
+from ssfx.runtime.attach import attach, of_run
 from ssfx.runtime.integrations.state_files import load_state, save_state
 from ssfx.runtime.sync import Sync
 from ssfx.sharded.sync import ShardedSync
@@ -24,7 +24,8 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
     """Exchanges a Trainer's gradients by ssfx instead of torch DDP, from the start of training to its end.
 
     `options` are those of `ssfx.attach`. The trainer keeps everything else: sharded data, mixed precision, clipping,
-    accumulation, evaluation, and sharding by its fsdp option in version 2. Each rank's state is saved with every
+    accumulation, evaluation, and sharding by its fsdp option in version 2; scheme=auto hears
+    whether it clips. Each rank's state is saved with every
     checkpoint and loaded when training resumes from one. `resume_from`: the checkpoint, where it is not in the
     trainer's output folder. `sync` is the handle while training runs.
     """
@@ -43,7 +44,8 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
                 "the Trainer made a new accelerator, which wrapped the model in DistributedDataParallel; add the "
                 "SsfxCallback after the call that does that (auto_find_batch_size is one)"
             )
-        self.sync = attach(kwargs["model"], kwargs["optimizer"], **self._options)
+        options = of_run(self._options, clipped=bool(args.max_grad_norm))
+        self.sync = attach(kwargs["model"], kwargs["optimizer"], **options)
         if state.global_step:
             load_state(self.sync, self._resume_from or Path(args.output_dir, f"checkpoint-{state.global_step}"))
 

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
-from ssfx.runtime.attach import attach_whole
+from ssfx.runtime.attach import attach_whole, of_run
 from ssfx.runtime.integrations.state_files import load_state, save_state
 from ssfx.runtime.sync import Sync
 
@@ -20,8 +20,8 @@ from ssfx.runtime.sync import Sync
 class SsfxStrategy(DDPStrategy):  # type: ignore[misc]
     """Starts, shards and checkpoints as Lightning's DDPStrategy does; ssfx exchanges the gradients.
 
-    Keyword arguments are those of `ssfx.attach`. Each rank's state is saved beside every checkpoint of the trainer and
-    loaded with it. `sync` is the handle while fitting.
+    Keyword arguments are those of `ssfx.attach`; scheme=auto hears whether the trainer clips. Each rank's state is
+    saved beside every checkpoint of the trainer and loaded with it. `sync` is the handle while fitting.
     """
 
     strategy_name = "ssfx"
@@ -39,7 +39,8 @@ class SsfxStrategy(DDPStrategy):  # type: ignore[misc]
         """Attach to the model and its optimizers, and continue from the checkpoint that is being resumed."""
         super().setup(trainer)
         if trainer.state.fn == TrainerFn.FITTING:
-            self.sync = attach_whole(self.model, self.optimizers, **self._options)
+            options = of_run(self._options, clipped=bool(trainer.gradient_clip_val))
+            self.sync = attach_whole(self.model, self.optimizers, **options)
             if self._resume_from is not None:
                 load_state(self.sync, self._resume_from)
 

@@ -1,7 +1,8 @@
 """How many more steps than dense training a method needs, as recorded runs say: what a quality of `auto` rests on.
 
 A record holds for networks of its family, trained by its optimizer, at its compression within a factor of two. Outside
-of that nobody knows. Extra steps of selections grow with a power of the ranks that was recorded, too.
+of that nobody knows. Where some runs clip gradients and some do not, those count that train alike. Extra steps of
+selections grow with a power of the ranks that was recorded, too.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ def steps_of_tasks(tasks: list[dict[str, Any]], network: Network, ratio: float, 
         return Needed(
             None, f"{UNKNOWN}: {what} compresses this network {ratio:.3g}x, recorded of {network.text} at {recorded}"
         )
-    long = [task for task in near if task["long"] is not None]
-    found = [needed(task, train_steps, network.ranks) for task in long or near]
+    long = [task for task in near if task["long"] is not None] or near
+    alike_clipped = [task for task in long if network.clipped in (None, task["clipped"])] or long
+    found = [needed(task, train_steps, network.ranks) for task in alike_clipped]
     worst = max(found, key=_worst)
     shares = [one.share for one in found if one.share is not None]
     if worst.share is None or len(found) == 1:
@@ -154,7 +156,8 @@ def _scaled(share: float, times: float) -> float:
 
 
 def _on_its_ranks(task: Mapping[str, Any], train_steps: int) -> Needed:
-    law, on = task["long"], f"{in_words(task['family'], task['optimizer'])} at {task['compression']:.3g}x"
+    law = task["long"]
+    on = f"{in_words(task['family'], task['optimizer'], task['clipped'])} at {task['compression']:.3g}x"
     if law is None:
         if task["more_steps"] is None:
             return Needed(None, f"worse: {task['reached']} of {task['runs']} runs of {on} reached their target")

@@ -48,23 +48,24 @@ def family_of(tensors: Sequence[TensorSpec]) -> str:
     return "conv" if kernels else ""
 
 
-def in_words(family: str, optimizer: str) -> str:
-    """Return a family and an optimizer for people."""
+def in_words(family: str, optimizer: str, clipped: bool | None = None) -> str:
+    """Return a family, an optimizer and whether it clips for people."""
     what = f"{family}s" if family.endswith("transformer") else f"{family} networks" if family else _NONE
-    return f"{what} with {optimizer or 'an unknown optimizer'}"
+    return f"{what} with {optimizer or 'an unknown optimizer'}{' and clipping' if clipped else ''}"
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
     """`family` is one of FAMILIES, `optimizer` that of the training; "" where it is not known.
 
-    `ranks`: how many train it; None: as many as in the records.
+    `ranks`: how many train it; None: as many as in the records. `clipped`: whether gradients are; None: not known.
     """
 
     family: str
     optimizer: str
     tensors: tuple[TensorSpec, ...]
     ranks: int | None = None
+    clipped: bool | None = None
     _known: dict[tuple[str, float, str], float] = field(default_factory=dict, repr=False)
 
     @classmethod
