@@ -29,7 +29,8 @@ from ssfx.core.rows import Row
 from ssfx.lab.results.sent_methods import methods_of, plan_of
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster_file import cluster_on
-from ssfx.schemes.search.recorded_network import Network
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.schemes.search.recorded_network import Network, family_of
 
 LOW_RANK = ("low-rank sums",)
 
@@ -110,6 +111,20 @@ def test_methods_of_a_plan_tell_its_quality_and_its_way_of_sending():
         again, network = plan_of(methods_of(step.plan)), Network.of(target.profile)
         assert ways(again) == ways(step.plan)
         assert more_steps(again, network) == more_steps(step.plan, network)
+
+
+def test_four_bits_of_transformers_have_a_quality_where_training_clips(
+    committed: list[Row], found: list[CheckedPlace]
+) -> None:
+    """The same places and steps; only what a quality is known of differs, of transformers alone."""
+    clipped = places(committed, clipped=True)[0]
+    changed = [
+        (place.model, one) for place, before in zip(clipped, found, strict=True)
+        for one, then in zip(place.methods, before.methods, strict=True) if one.more_steps != then.more_steps
+    ]  # fmt: skip
+    assert changed
+    assert all("and clipping" in one.records and "quantized_all_reduce" in one.sends for _, one in changed)
+    assert {family_of(model_work(model).tensors) for model, _ in changed} == {"transformer"}
 
 
 def test_nothing_that_does_not_fit_is_counted(committed: list[Row], found: list[CheckedPlace]):

@@ -115,9 +115,13 @@ class CheckedPlace:
         return self.alone_s / self.dense_s * (1 + self.gain if compressed else 1)
 
 
-def places(rows: Sequence[Row]) -> tuple[list[CheckedPlace], int]:
-    """Return the places where dense training fits, and how many there are where it does not; of whole models."""
-    found = [place_of(group) for group in grouped([row for row in rows if row.case.sharding == "none"]).values()]
+def places(rows: Sequence[Row], clipped: bool | None = None) -> tuple[list[CheckedPlace], int]:
+    """Return the places where dense training fits, and how many there are where it does not; of whole models.
+
+    `clipped`: whether training clips gradients, which steps to a quality depend on; None: not known.
+    """
+    groups = grouped([row for row in rows if row.case.sharding == "none"]).values()
+    found = [place_of(group, clipped) for group in groups]
     return [one for one in found if one is not None], found.count(None)
 
 
@@ -138,7 +142,7 @@ def fits(row: Row) -> bool:
     return bool(row.manifest["needed_bytes"] <= row.manifest["device_memory_bytes"])
 
 
-def place_of(group: Sequence[Row]) -> CheckedPlace | None:
+def place_of(group: Sequence[Row], clipped: bool | None = None) -> CheckedPlace | None:
     """Return the place of rows that are alike but for their method; None where no dense training fits."""
     able = [row for row in group if fits(row)]
     dense = [metric(row, "iteration_s") for row in able if _is_dense(row.case)]
@@ -147,7 +151,7 @@ def place_of(group: Sequence[Row]) -> CheckedPlace | None:
     case = group[0].case
     cluster = cluster_on(case.cluster, case.world_size, case.device)
     network = network_of(cluster)
-    methods = [_method(row, network) for row in able if not _is_dense(row.case)]
+    methods = [_method(row, network, clipped) for row in able if not _is_dense(row.case)]
     return CheckedPlace(
         case.model, cluster.device, case.precision, str(case.cluster), network, gbps_per_device(cluster),
         case.world_size, "never" not in where_checked(cluster), group[0].manifest["alone_s"], min(dense),
@@ -168,14 +172,14 @@ def _network(model: str, optimizer: str) -> Network:
 
 
 @cache
-def _sending(methods: str, model: str, optimizer: str) -> tuple[tuple[str, ...], Needed]:
+def _sending(methods: str, model: str, optimizer: str, clipped: bool | None) -> tuple[tuple[str, ...], Needed]:
     """Return how a row's methods send, and the steps they need; many rows have the same ones."""
     plan = plan_of(loads(methods))
-    return ways(plan), steps_of(plan, _network(model, optimizer), TRAIN_STEPS)
+    return ways(plan), steps_of(plan, replace(_network(model, optimizer), clipped=clipped), TRAIN_STEPS)
 
 
-def _method(row: Row, network: str) -> CheckedMethod:
-    sends, needed = _sending(json.dumps(row.manifest["methods"]), row.case.model, row.case.optimizer)
+def _method(row: Row, network: str, clipped: bool | None) -> CheckedMethod:
+    sends, needed = _sending(json.dumps(row.manifest["methods"]), row.case.model, row.case.optimizer, clipped)
     # No sharded step on GPUs was checked: errors of others say nothing of it.
     trust = trust_in_sending("nominal", sends, network) if row.case.sharding == "none" else None
     more_steps = needed.share if needed.within(LIMIT) else None

@@ -40,7 +40,8 @@ def first_figure(rows: Sequence[Row]) -> str:
 
 def edition_block(rows: Sequence[Row]) -> str:
     """Return the sentence, its parts by kind of network, and what it becomes if the simulator errs as it is known."""
-    found, too_large = places([row for row in rows if row.case.experiment == EXPERIMENT])
+    mine = [row for row in rows if row.case.experiment == EXPERIMENT]
+    found, too_large = places(mine)
     if not found:
         return NO_ROWS
     whole = counted(found)
@@ -58,15 +59,16 @@ def edition_block(rows: Sequence[Row]) -> str:
                 f"- {kind}: {part.sure:,} of {part.set_ups:,} configurations surely pay"
                 + (f", nine in ten of them at or below {part.most_gbps:.3g} Gbit/s per GPU." if part.sure else ".")
             )
-    off = counted(corrected(found))
+    off, clipped = counted(corrected(found)), counted(places(mine, clipped=True)[0])
     lines += [
         f"- If the simulator erred by its known bias and by no more: {off.sure:,} of {off.set_ups:,}"
         + (f", nine in ten of them at or below {off.most_gbps:.3g} Gbit/s per GPU." if off.sure else "."),
-        f"- By its times alone, with no error at all: {whole.known:,}.",
+        f"- By its times alone, with no error at all: {whole.known:,}; {clipped.known:,} if training clips "
+        "gradients, with the plans that auto made without knowing that.",
         "- By method, configurations with a shorter step, of them with a quality that is not unknown and a shorter "
         "time to it, and surely so: " + "; ".join(_by_method(found)) + ".",
     ]
-    if sharded := sharded_sentence([row for row in rows if row.case.experiment == EXPERIMENT]):
+    if sharded := sharded_sentence(mine):
         lines.append(f"- {sharded}.")
     return "\n".join(lines)
 
