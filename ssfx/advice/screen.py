@@ -13,6 +13,7 @@ from ssfx.advice.map_2026 import gbps_per_device, place_on_map
 from ssfx.advice.ranked import Entry, Ranking
 from ssfx.perf_model.cautions import cautions
 from ssfx.perf_model.cluster import Cluster
+from ssfx.schemes.search.auto_steps import clipping_matters
 
 WIDTH = 100
 NEVER_SHARDED = "never on GPUs; sharded steps were timed on ranks of one machine of CPUs alone"
@@ -107,11 +108,14 @@ def _how_sure(entry: Entry) -> str:
 
 def _quality(best: Entry) -> str:
     found = best.needed
+    ask = (
+        "; say clip_norm=1 if training clips gradients" if clipping_matters(best.network) else ""
+    )
     if not found.runs:
-        return f"what {best.scheme} sends counts as dense: {found.source}"
+        return f"what {best.scheme} sends counts as dense: {found.source}{ask}"
     return (
         f"what {best.scheme} sends needs {found.share or 0.0:.0%} more steps than a dense training of "
-        f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, small networks all"
+        f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, small networks all{ask}"
     )
 
 

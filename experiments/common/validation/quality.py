@@ -14,7 +14,7 @@ from typing import Any
 from experiments.common.validation.groups import Group
 from experiments.common.validation.scores import Pair, score
 from ssfx.schemes.carrier import keeps_fraction
-from ssfx.schemes.search.auto_steps import ABOUT, Needed, alike, measured_steps, needed, steps_of_tasks
+from ssfx.schemes.search.auto_steps import ABOUT, Needed, alike, measured_steps, needed, steps_of_tasks, trains_alike
 from ssfx.schemes.search.recorded_network import Network
 
 NAME = "quality"
@@ -138,7 +138,7 @@ def _beaten(group: Group, inside: str) -> tuple[str, ...]:
 
 def _nearest(tasks: list[dict[str, Any]], network: Network, ratio: float, horizon: int) -> float | None:
     """Return the share of the task of the family and optimizer whose ratio is nearest, of those that have one."""
-    mine = [task for task in tasks if (task["family"], task["optimizer"]) == (network.family, network.optimizer)]
+    mine = [task for task in tasks if trains_alike(task, network)]
     there = [task for task in mine if needed(task, horizon).share is not None]
     nearest = min(there, key=lambda task: abs(log(task["compression"] / ratio)), default=None)
     return None if nearest is None else needed(nearest, horizon).share

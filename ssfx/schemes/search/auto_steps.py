@@ -113,7 +113,7 @@ def steps_of_tasks(tasks: list[dict[str, Any]], network: Network, ratio: float, 
     """
     if not tasks:
         return Needed(None, f"{UNKNOWN}: no run is recorded of {what} sent like this")
-    mine = [task for task in tasks if (task["family"], task["optimizer"]) == (network.family, network.optimizer)]
+    mine = [task for task in tasks if trains_alike(task, network)]
     if not mine:
         return Needed(None, f"{UNKNOWN}: no run of {what} is recorded of {network.text}")
     near = [task for task in mine if max(ratio / task["compression"], task["compression"] / ratio) <= ABOUT]
@@ -131,6 +131,17 @@ def steps_of_tasks(tasks: list[dict[str, Any]], network: Network, ratio: float, 
         return worst
     source = f"median of {len(found)} tasks, the worst of them {worst.source}"
     return replace(worst, share=median(shares), source=source, runs=sum(one.runs for one in found))
+
+
+def clipping_matters(network: Network) -> bool:
+    """Return whether nobody said that training clips, and of runs of such networks some did and some did not."""
+    mine = [task for row in measured_steps() for task in row["tasks"].values() if trains_alike(task, network)]
+    return network.clipped is None and len({task["clipped"] for task in mine}) > 1
+
+
+def trains_alike(task: Mapping[str, Any], network: Network) -> bool:
+    """Return whether a task is of the network's family, trained by its optimizer."""
+    return (task["family"], task["optimizer"]) == (network.family, network.optimizer)
 
 
 def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, ranks: int | None = None) -> Needed:
