@@ -15,11 +15,11 @@ from ssfx.core.user_code import is_own, own_code
 from ssfx.lab.workloads.declarations import ANY as ANY
 from ssfx.lab.workloads.declarations import Dataset as Dataset
 from ssfx.lab.workloads.declarations import Model as Model
-from ssfx.lab.workloads.on_disk.base import EVALUATION_BATCH, SampledDataset
+from ssfx.lab.workloads.on_disk.base import SampledDataset
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from ssfx.lab.workloads.metrics.tally import Tally
 
@@ -70,28 +70,17 @@ class OwnDataset(SampledDataset):
             found.update(repr(samples[number]).encode())
         return found.hexdigest()[:16]
 
-    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
-        """Return the sums of top1, or of perplexity, over every world_size-th held-out sample."""
+    def score(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tally:
+        """Return the sums of top1, or of perplexity."""
         from torch.nn import functional
-        from torch.utils.data import default_collate
 
-        from ssfx.lab.workloads.objective import evaluating, logits
+        from ssfx.lab.workloads.objective import logits
 
-        samples = self.samples(train=False)
-        share = range(rank, len(samples), world_size)
-        total: Tally = {}
-        with evaluating(model) as device:
-            for start in range(0, len(share), EVALUATION_BATCH):
-                block = default_collate([samples[number] for number in share[start : start + EVALUATION_BATCH]])
-                inputs, targets = (one.to(device) for one in block)
-                out = logits(model, inputs).flatten(end_dim=-2).float()
-                if targets.ndim == 1:
-                    found = {"right1": float((out.argmax(-1) == targets).sum()), "samples": float(len(targets))}
-                else:
-                    nats = functional.cross_entropy(out, targets.flatten(), reduction="sum")
-                    found = {"nats": float(nats), "tokens": float((targets != -100).sum())}
-                total = {name: total.get(name, 0.0) + value for name, value in found.items()}
-        return total
+        out = logits(model, inputs).flatten(end_dim=-2).float()
+        if targets.ndim == 1:
+            return {"right1": float((out.argmax(-1) == targets).sum()), "samples": float(len(targets))}
+        nats = functional.cross_entropy(out, targets.flatten(), reduction="sum")
+        return {"nats": float(nats), "tokens": float((targets != -100).sum())}
 
 
 BATCH_SIZE = 32

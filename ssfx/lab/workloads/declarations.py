@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
 from ssfx.core.user_code import is_own
-from ssfx.lab.workloads.metrics.tally import Tally, quality_of
+from ssfx.lab.workloads.metrics.tally import Tally, added, quality_of
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-    from ssfx.lab.workloads.stream import Batches
+    from ssfx.lab.workloads.stream import Batch, Batches
 
 ANY = "whatever the other side says"
 """The inputs of a model or a data set that fit everything, because nothing is known of them until they are built."""
@@ -73,6 +73,10 @@ class Dataset(ABC):
     here: ClassVar[bool] = True
     held_out: ClassVar[bool] = True
     prepares: ClassVar[bool] = False
+    sums: ClassVar[tuple[str, ...]] = ()
+    """What `score` returns, by name."""
+    evaluation_batch: ClassVar[int] = 32
+    """Held-out samples that are scored at once."""
     seq_len: int = 0
     """Tokens per sample; 0 when a sample is not a sequence."""
 
@@ -106,12 +110,30 @@ class Dataset(ABC):
         """
 
     @abstractmethod
+    def held_out_batches(self, rank: int, world_size: int) -> Iterator[Batch]:
+        """Yield every world_size-th held-out sample from number `rank` on, in batches (inputs, targets) on the CPU."""
+
+    def score(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tally:
+        """Return the sums of a batch: of classes where a target is one number, else of the tokens that follow."""
+        from ssfx.lab.workloads.metrics.networks import classes_tally, tokens_tally
+        from ssfx.lab.workloads.objective import logits
+
+        found = logits(model, inputs)
+        return classes_tally(found, targets) if targets.ndim == 1 else tokens_tally(found, targets, 0.0)
+
     def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
         """Return the sums (ssfx.lab.workloads.metrics) of `model` over this rank's share of the held-out samples.
 
         Every sample is in the share of exactly one of `world_size` ranks; weights and mode of the model stay. All ranks
         return the same names, even for empty shares.
         """
+        from ssfx.lab.workloads.objective import evaluating
+
+        total = dict.fromkeys(self.sums, 0.0)
+        with evaluating(model) as device:
+            for inputs, targets in self.held_out_batches(rank, world_size):
+                total = added(total, self.score(model, inputs.to(device), targets.to(device)))
+        return total
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return the held-out metrics (keys of ssfx.core.rows.METRICS) of `model` over all samples."""

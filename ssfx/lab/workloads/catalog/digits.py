@@ -10,25 +10,22 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.core.spec import NoOptions
-from ssfx.lab.workloads.base import Dataset, datasets
-from ssfx.lab.workloads.metrics.tally import added
-from ssfx.lab.workloads.stream import SampleStream
+from ssfx.lab.workloads.base import datasets
+from ssfx.lab.workloads.gathered import GatheredDataset
+from ssfx.lab.workloads.metrics.tally import CLASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import nn
 
-    from ssfx.lab.workloads.metrics.tally import Tally
     from ssfx.lab.workloads.stream import Batch
 
 _KNOWN_SHA256 = "65e5b4619795efb40c1082f4c350c049e4ad552200d369b6ae99e21eef5e72c5"
 _REPAIR = "reinstall it: pip install --force-reinstall scikit-learn"
 _SCALE = 4  # 8x8 to 32x32
-_EVALUATION_BATCH = 128
 
 
 @datasets.register()
-class Digits(Dataset):
+class Digits(GatheredDataset):
     """1797 digits of 8x8 pixels, each pixel repeated to 32x32, normalised by mean and deviation of the training part.
 
     A digit is held out when the first byte of the SHA-256 of its pixels is below 51 (one fifth), so that the split
@@ -39,6 +36,8 @@ class Digits(Dataset):
     summary = "scikit-learn's 1797 handwritten digits as 1x32x32 images, a fifth held out; top1, top5"
     source = "sklearn.datasets.load_digits (UCI, Alpaydin and Kaynak 1998)"
     inputs = "gray images 1x32x32 of 10 classes"
+    sums = CLASSES
+    evaluation_batch = 128
 
     def __init__(self, options: NoOptions = NoOptions()) -> None:  # noqa: B008 (frozen)
         self.options = options
@@ -82,30 +81,10 @@ class Digits(Dataset):
         content = b"".join((images.tobytes(), labels.tobytes(), self._held_out.tobytes()))
         return hashlib.sha256(content).hexdigest()[:16]
 
-    def train_loader(
-        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
-    ) -> SampleStream:
-        """Return batches of images [B, 1, 32, 32] float32 and labels [B] int64."""
-        train = np.flatnonzero(~self._held_out)
+    def numbers(self, train: bool) -> NDArray[np.int64]:
+        """Return which digits are in a part."""
+        return np.flatnonzero(self._held_out != train)
 
-        def gather(samples: NDArray[np.int64]) -> Batch:
-            chosen = train[samples]
-            return self._images[chosen], self._labels[chosen]
-
-        return SampleStream(
-            gather, num_samples=len(train), rank=rank, world_size=world_size, batch_size=batch_size, seed=seed
-        )
-
-    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
-        """Return the sums of top1 and top5 over every world_size-th held-out digit."""
-        from ssfx.lab.workloads.metrics.networks import classes_tally
-        from ssfx.lab.workloads.objective import evaluating, logits
-
-        share = np.flatnonzero(self._held_out)[rank::world_size]
-        total: Tally = {"right1": 0.0, "samples": 0.0, "right5": 0.0}
-        with evaluating(model) as device:
-            for start in range(0, len(share), _EVALUATION_BATCH):
-                chosen = share[start : start + _EVALUATION_BATCH]
-                found = classes_tally(logits(model, self._images[chosen].to(device)), self._labels[chosen].to(device))
-                total = added(total, found)
-        return total
+    def gather(self, train: bool, numbers: NDArray[np.int64]) -> Batch:
+        """Return images [B, 1, 32, 32] float32 and labels [B] int64."""
+        return self._images[numbers], self._labels[numbers]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
-from ssfx.lab.workloads.base import Dataset, datasets
-from ssfx.lab.workloads.metrics.tally import added, answers_tally
-from ssfx.lab.workloads.stream import SampleStream
+from ssfx.lab.workloads.base import datasets
+from ssfx.lab.workloads.gathered import GatheredDataset
+from ssfx.lab.workloads.metrics.tally import ANSWERS, answers_tally
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,6 @@ LONGEST = 3
 _ASKED = 4  # words of a question
 _BEFORE = _ASKED + 1  # tokens before the context: the question and a separator
 _SLOT = LONGEST + 1  # words of the context that hold one thing, so that two of them never touch
-_EVALUATION_BATCH = 128
 _SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "pi", "ro", "su", "ta", "ve")
 
 
@@ -50,7 +49,7 @@ class GeneratedQuestionsOptions(Bounded):
 
 
 @datasets.register(GeneratedQuestionsOptions())
-class GeneratedQuestions(Dataset):
+class GeneratedQuestions(GatheredDataset):
     """Contexts of filler words in which every kind of thing is named once, in one to three words of that kind.
 
     It has the form of SQuAD: one sequence holds question and context, the answer is a span of the context, and it is
@@ -61,6 +60,8 @@ class GeneratedQuestions(Dataset):
     summary = "generated questions after a kind of thing, whose answer is a span of a context; f1, exact_match"
     source = "generated with fixed seeds"
     inputs = "words of a question and a context, with the answer's span"
+    sums = ANSWERS
+    evaluation_batch = 128
 
     def __init__(self, options: GeneratedQuestionsOptions = GeneratedQuestionsOptions()) -> None:
         self.options = options
@@ -100,42 +101,30 @@ class GeneratedQuestions(Dataset):
         parts = (part.numpy().tobytes() for part in (*self._train, *self._held_out))
         return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
-    def train_loader(
-        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
-    ) -> SampleStream:
-        """Return batches of tokens [B, seq_len] and of the answer's first and last position [B, 2], both int64."""
+    def numbers(self, train: bool) -> NDArray[np.int64]:
+        """Return the numbers of the questions of a part."""
+        return np.arange(self.options.train_samples if train else self.options.held_out_samples)
 
-        def gather(samples: NDArray[np.int64]) -> Batch:
-            tokens, spans = self._train
-            return tokens[samples], spans[samples]
+    def gather(self, train: bool, numbers: NDArray[np.int64]) -> Batch:
+        """Return tokens [B, seq_len] and the answer's first and last position [B, 2], both int64."""
+        tokens, spans = self._train if train else self._held_out
+        return tokens[numbers], spans[numbers]
 
-        return SampleStream(
-            gather, num_samples=self.options.train_samples,
-            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
-        )  # fmt: skip
-
-    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
-        """Return the sums of f1 and exact_match over every world_size-th held-out question.
+    def score(self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> Tally:
+        """Return the sums of f1 and exact_match of questions.
 
         The answer is the span of the best first position and the best last one that does not precede it.
         """
-        from ssfx.lab.workloads.objective import evaluating, logits
+        from ssfx.lab.workloads.objective import logits
 
-        all_tokens, all_spans = (part[rank::world_size] for part in self._held_out)
-        total: Tally = {"exact_sum": 0.0, "f1_sum": 0.0, "questions": 0.0}
-        with evaluating(model) as device:
-            for start in range(0, len(all_tokens), _EVALUATION_BATCH):
-                tokens, spans = (part[start : start + _EVALUATION_BATCH] for part in (all_tokens, all_spans))
-                first = logits(model, tokens.to(device)).float().cpu()
-                begins = first[:, 0].argmax(-1)
-                before = torch.arange(self.seq_len)[None, :] < begins[:, None]
-                ends = first[:, 1].masked_fill(before, float("-inf")).argmax(-1)
-                pairs = (
-                    (_text(row[int(a) : int(b) + 1]), [_text(row[int(span[0]) : int(span[1]) + 1])])
-                    for row, a, b, span in zip(tokens, begins, ends, spans, strict=True)
-                )
-                total = added(total, answers_tally(pairs))
-        return total
+        found = logits(model, inputs).float().cpu()
+        begins = found[:, 0].argmax(-1)
+        before = torch.arange(self.seq_len)[None, :] < begins[:, None]
+        ends = found[:, 1].masked_fill(before, float("-inf")).argmax(-1)
+        return answers_tally(
+            (_text(row[int(a) : int(b) + 1]), [_text(row[int(span[0]) : int(span[1]) + 1])])
+            for row, a, b, span in zip(inputs.cpu(), begins, ends, targets.cpu(), strict=True)
+        )
 
 
 _SEPARATOR = _ASKED * len(QUESTIONS)

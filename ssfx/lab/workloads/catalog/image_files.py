@@ -13,12 +13,13 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
 from ssfx.core.paths import DATA_VARIABLE, data_root
 from ssfx.lab.workloads.base import datasets
-from ssfx.lab.workloads.on_disk.base import FileDataset, batches, download_root
+from ssfx.lab.workloads.metrics.tally import CLASSES
+from ssfx.lab.workloads.on_disk.base import FileDataset, download_root
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from ssfx.lab.workloads.on_disk.loader import Samples
 
@@ -27,6 +28,8 @@ DOWNLOAD = "; or add data.download=true"
 
 class _Images(FileDataset):
     """Images with a class each; top1 and top5 on the held-out part."""
+
+    sums = CLASSES
 
     def samples(self, train: bool) -> Samples:
         """Return normalised images [3, H, W] float32 with their class, augmented if they are for training."""
@@ -44,20 +47,6 @@ class _Images(FileDataset):
     @abstractmethod
     def _transform(self, train: bool) -> Any:
         """Return what makes the input of an image."""
-
-    def tally(self, model: nn.Module, rank: int, world_size: int) -> dict[str, float]:
-        """Return the sums of top1 and top5 over every world_size-th held-out image."""
-        from ssfx.lab.workloads.objective import evaluating, logits
-
-        samples = self.samples(train=False)
-        share = range(rank, len(samples), world_size)
-        total = {"right1": 0.0, "right5": 0.0, "samples": float(len(share))}
-        with evaluating(model) as device:
-            for images, labels in batches(samples, share, device):
-                right = logits(model, images).topk(5, dim=-1).indices == labels[:, None]
-                total["right1"] += float(right[:, 0].sum())
-                total["right5"] += float(right.any(-1).sum())
-        return total
 
 
 class _Classified:

@@ -15,9 +15,9 @@ from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
-from ssfx.lab.workloads.base import Dataset, datasets
-from ssfx.lab.workloads.metrics.tally import added
-from ssfx.lab.workloads.stream import SampleStream
+from ssfx.lab.workloads.base import datasets
+from ssfx.lab.workloads.gathered import GatheredDataset
+from ssfx.lab.workloads.metrics.tally import TOKENS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 # Installed packages are not the standard library, and some distributions leave its tests and tools out.
 _LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "ensurepip"})
-_EVALUATION_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class StdlibTextOptions(Bounded):
 
 
 @datasets.register(StdlibTextOptions())
-class StdlibText(Dataset):
+class StdlibText(GatheredDataset):
     """The .py files of the running Python as bytes, sorted by relative path, up to the file that passes `max_bytes`.
 
     A file is held out when the first byte of the SHA-256 of its content is below 26 (one tenth). Other Python versions
@@ -57,6 +56,7 @@ class StdlibText(Dataset):
     summary = "source code of the Python standard library as bytes, a tenth of the files held out; perplexity"
     source = "the running Python's standard library (sysconfig)"
     inputs = "bytes"
+    sums = TOKENS
 
     def __init__(self, options: StdlibTextOptions = StdlibTextOptions()) -> None:
         self.options = options
@@ -82,48 +82,37 @@ class StdlibText(Dataset):
         return texts[0], texts[1][: self.options.held_out_bytes]
 
     @cached_property
-    def _train(self) -> torch.Tensor:
-        return _tokens(self._split[0])
+    def _tokens(self) -> list[torch.Tensor]:
+        return [torch.frombuffer(bytearray(text), dtype=torch.uint8) for text in self._split]
 
-    @cached_property
-    def _held_out(self) -> torch.Tensor:
-        return _tokens(self._split[1])
+    def _text(self, train: bool) -> torch.Tensor:
+        return self._tokens[not train]
 
     def fingerprint(self) -> str:
         """Return the hash of both parts of the text and of the sample length."""
         train, held_out = (hashlib.sha256(text).digest() for text in self._split)
         return hashlib.sha256(train + held_out + str(self.seq_len).encode()).hexdigest()[:16]
 
-    def train_loader(
-        self, rank: int, world_size: int, batch_size: int, seed: int, *, device: str = "cpu", workers: int = 0
-    ) -> SampleStream:
-        """Return batches of bytes [B, seq_len] and the bytes that follow them [B, seq_len], both int64."""
+    def numbers(self, train: bool) -> NDArray[np.int64]:
+        """Return the numbers of the windows of a part."""
+        return np.arange((len(self._text(train)) - 1) // self.seq_len)
 
-        def gather(samples: NDArray[np.int64]) -> Batch:
-            return _windows(self._train, samples, self.seq_len)
+    def gather(self, train: bool, numbers: NDArray[np.int64]) -> Batch:
+        """Return bytes [B, seq_len] and the bytes that follow them [B, seq_len], both int64."""
+        at = torch.from_numpy(numbers * self.seq_len)[:, None] + torch.arange(self.seq_len + 1)
+        window = self._text(train)[at].long()
+        return window[:, :-1], window[:, 1:]
 
-        return SampleStream(
-            gather, num_samples=(len(self._train) - 1) // self.seq_len,
-            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
-        )  # fmt: skip
-
-    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
-        """Return the sums of the perplexities over every world_size-th held-out window, each without context before it.
+    def score(self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> Tally:
+        """Return the sums of the perplexities of windows, each without context before it.
 
         A token is a byte. A word ends where a blank follows something else.
         """
         from ssfx.lab.workloads.metrics.networks import tokens_tally
-        from ssfx.lab.workloads.objective import evaluating, logits
+        from ssfx.lab.workloads.objective import logits
 
-        share = np.arange((len(self._held_out) - 1) // self.seq_len)[rank::world_size]
-        total: Tally = {"nats": 0.0, "tokens": 0.0, "words": 0.0}
-        with evaluating(model) as device:
-            for start in range(0, len(share), _EVALUATION_BATCH):
-                inputs, targets = _windows(self._held_out, share[start : start + _EVALUATION_BATCH], self.seq_len)
-                ends = _is_blank(targets) & ~_is_blank(inputs)
-                found = tokens_tally(logits(model, inputs.to(device)), targets.to(device), float(ends.sum()))
-                total = added(total, found)
-        return total
+        ends = _is_blank(targets) & ~_is_blank(inputs)
+        return tokens_tally(logits(model, inputs), targets, float(ends.sum()))
 
 
 def _is_blank(tokens: torch.Tensor) -> torch.Tensor:
@@ -146,13 +135,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise RunError(f"data set stdlib_text cannot read {path}: {error.strerror}") from error
-
-
-def _tokens(text: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
-
-
-def _windows(text: torch.Tensor, samples: NDArray[np.int64], seq_len: int) -> Batch:
-    at = torch.from_numpy(samples * seq_len)[:, None] + torch.arange(seq_len + 1)
-    window = text[at].long()
-    return window[:, :-1], window[:, 1:]

@@ -12,9 +12,10 @@ from ssfx.lab.workloads.base import ANY, Dataset, datasets
 from ssfx.lab.workloads.samples import TRANSCRIPT, Sample, sample_of
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from collections.abc import Iterator
 
-    from ssfx.lab.workloads.metrics.tally import Tally
+    from torch import Tensor
+
     from ssfx.lab.workloads.stream import Batch
 
 POOL = 4
@@ -59,7 +60,7 @@ class Synthetic(Dataset):
         """Return batches on `device`; an epoch is POOL of them."""
         return Pool(sample_of(self.options.model), rank, batch_size, seed, device)
 
-    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
+    def held_out_batches(self, rank: int, world_size: int) -> Iterator[Batch]:
         """Refuse: there is nothing to be right about."""
         raise RunError("dataset=synthetic is random; quality is measured on real data")
 

@@ -12,19 +12,20 @@ from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import datasets
+from ssfx.lab.workloads.metrics.tally import TOKENS
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.base import batches, fetch_tables, fetch_tokenizer
+from ssfx.lab.workloads.on_disk.base import fetch_tables, fetch_tokenizer
 from ssfx.lab.workloads.on_disk.prepared import PreparedFiles, TokenizedFiles, lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from ssfx.lab.workloads.metrics.tally import Tally
     from ssfx.lab.workloads.on_disk.loader import Samples
     from ssfx.lab.workloads.on_disk.prepared import Arrays
 
 PARTS = ("train", "valid")
-EVALUATION_BATCH = 8
 _UNKNOWN, _END = "<unk>", "<eos>"
 
 
@@ -57,6 +58,8 @@ class _Text(PreparedFiles):
     """A text cut into samples of equal length, each with the tokens that follow; the perplexities of the valid part."""
 
     files = tuple(text_names(part) for part in PARTS)
+    sums = TOKENS
+    evaluation_batch = 8
     limit: ClassVar[int]
     """How many different tokens the models know that read it."""
 
@@ -67,20 +70,11 @@ class _Text(PreparedFiles):
             raise RunError(f"the {part} part of {self.name} has {len(self._arrays[part])} tokens, less than one sample")
         return _Windows(self._arrays[part], self.seq_len)
 
-    def tally(self, model: nn.Module, rank: int, world_size: int) -> dict[str, float]:
+    def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
         """Return the sums of the perplexities over every world_size-th window, each without context before it."""
-        from ssfx.lab.workloads.objective import evaluating, logits
-
-        samples = self.samples(train=False)
-        share = range(rank, len(samples), world_size)
-        words = float(self._arrays["words"]) / len(samples) * len(share)
-        total = {"nats": 0.0, "tokens": float(len(share) * self.seq_len), "words": words}
-        with evaluating(model) as device:
-            for inputs, targets in batches(samples, share, device, EVALUATION_BATCH):
-                found = logits(model, inputs).flatten(end_dim=-2).float()
-                nats = torch.nn.functional.cross_entropy(found, targets.flatten(), reduction="sum")
-                total["nats"] += float(nats)
-        return total
+        samples = len(self.samples(train=False))
+        words = float(self._arrays["words"]) / samples * len(range(rank, samples, world_size))
+        return super().tally(model, rank, world_size) | {"words": words}
 
     def training_size(self) -> int:
         """Return the words, or tokens, of the training part."""

@@ -14,7 +14,7 @@ from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.base import batches, fetch_tables
+from ssfx.lab.workloads.on_disk.base import fetch_tables
 from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles
 
 if TYPE_CHECKING:
@@ -111,18 +111,16 @@ class Wmt16(TokenizedFiles):
         from ssfx.lab.workloads.metrics.tally import bleu_tally
         from ssfx.lab.workloads.objective import evaluating, logits
 
-        samples = self.samples(train=False)
-        share = range(rank, len(samples), world_size)
         total: Tally = {"nats": 0.0, "tokens": 0.0}
         written: list[str] = []
         with evaluating(model) as device:
-            for inputs, targets in batches(samples, share, device):
+            for batch in self.held_out_batches(rank, world_size):
+                inputs, targets = (part.to(device) for part in batch)
                 counted = tokens_tally(logits(model, inputs), targets, 0.0)
                 total["nats"] += counted["nats"]
                 total["tokens"] += float((targets != PADDED).sum())
                 written += self._texts(greedy(model, inputs[:, 0], begin=BEGIN, end=END, padding=PADDING))
-        wanted = json.loads(bytes(self._arrays["translations"]))
-        return total | bleu_tally(written, [wanted[number] for number in share])
+        return total | bleu_tally(written, json.loads(bytes(self._arrays["translations"]))[rank::world_size])
 
     def _texts(self, tokens: Tensor) -> list[str]:
         """Return the sentences of tokens [N, T], each up to its end."""

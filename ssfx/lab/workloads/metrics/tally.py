@@ -13,6 +13,10 @@ from dataclasses import dataclass
 
 Tally = dict[str, float]
 """Sums over some held-out samples by name; the tallies of disjoint samples may be added."""
+CLASSES = ("right1", "right5", "samples")
+TOKENS = ("nats", "tokens", "words")
+ANSWERS = ("exact_sum", "f1_sum", "questions")
+"""What tells of classes, of next tokens, and of answers to questions."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def _f1(found: list[str], truth: list[str]) -> float:
 
 def answers_tally(pairs: Iterable[tuple[str, Sequence[str]]]) -> Tally:
     """Return the sums of both metrics over (answer, truths) of each question."""
-    tally = {"exact_sum": 0.0, "f1_sum": 0.0, "questions": 0.0}
+    tally = dict.fromkeys(ANSWERS, 0.0)
     for answer, truths in pairs:
         tally["exact_sum"] += exact_match(answer, truths)
         tally["f1_sum"] += f1(answer, truths)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.errors import RunError
-from ssfx.core.lazy import torch
 from ssfx.core.paths import DATA_VARIABLE, data_root
 from ssfx.core.spec import NoOptions
 from ssfx.lab.workloads.declarations import Dataset
@@ -22,16 +21,6 @@ from ssfx.lab.workloads.on_disk.tokens import TRAINED
 if TYPE_CHECKING:
     from ssfx.lab.workloads.on_disk.loader import MapStream, Samples
     from ssfx.lab.workloads.stream import Batch
-
-
-EVALUATION_BATCH = 32
-
-
-def batches(samples: Samples, share: Sequence[int], device: Any, size: int = EVALUATION_BATCH) -> Iterator[Batch]:
-    """Yield (inputs, targets) of the samples whose numbers are in `share`, on `device`, at most `size` at once."""
-    for start in range(0, len(share), size):
-        inputs, targets = zip(*(samples[number] for number in share[start : start + size]), strict=True)
-        yield torch.stack(inputs).to(device), torch.stack(targets).to(device)
 
 
 class SampledDataset(Dataset):
@@ -54,6 +43,18 @@ class SampledDataset(Dataset):
             self.samples(train=True),
             rank=rank, world_size=world_size, batch_size=batch_size, seed=seed, workers=workers,
         )  # fmt: skip
+
+    def held_out_batches(self, rank: int, world_size: int) -> Iterator[Batch]:
+        """Yield the rank's share of the held-out samples."""
+        from torch.utils.data import default_collate
+
+        samples = self.samples(train=False)
+        share = range(rank, len(samples), world_size)
+        for start in range(0, len(share), self.evaluation_batch):
+            inputs, targets = default_collate(
+                [samples[number] for number in share[start : start + self.evaluation_batch]]
+            )
+            yield inputs, targets
 
 
 class FileDataset(SampledDataset):
