@@ -5,7 +5,8 @@ import torch
 
 from ssfx.lab.calibration import measure_compressors as cold
 from ssfx.lab.workloads import datasets
-from ssfx.lab.workloads.profiling import _Loop
+from ssfx.lab.workloads.objective import cross_entropy
+from ssfx.lab.workloads.profiling import Loop
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,8 @@ def test_as_much_is_read_as_the_largest_cache_holds(tmp_path, monkeypatch, text,
 def test_gradients_that_were_moved_are_what_they_were():
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(1024, 10))
     batches = datasets.build("digits").train_loader(0, 1, 4, 0)
-    loop = _Loop(model, torch.optim.SGD(model.parameters(), lr=0.1), batches, torch.device("cpu"), "fp32")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loop = Loop(model, optimizer, batches.__getitem__, lambda batch: cross_entropy(model, *batch), torch.device("cpu"))
     loop.move_gradients()  # before the first backward pass there are none
     loop.run(0)
     before = [parameter.grad.clone() for parameter in model.parameters()]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -22,13 +19,12 @@ from ssfx.core.errors import ConfigError, SsfxError
 from ssfx.core.files import write_json
 from ssfx.core.origin import Origin
 from ssfx.core.user_code import own_code
-from ssfx.lab.results.manifest import describe, hardware
 from ssfx.lab.workloads.analytic import count_work, first_pass, trace_of, work_of
 from ssfx.lab.workloads.base import BATCH_SIZE
 from ssfx.lab.workloads.catalog.synthetic import Pool
-from ssfx.lab.workloads.clock import Clock, Mark
 from ssfx.lab.workloads.declarations import Model
 from ssfx.lab.workloads.objective import cross_entropy
+from ssfx.lab.workloads.profiling import Loop, profile_of, specs, trained
 from ssfx.lab.workloads.samples import sample_of
 from ssfx.lab.workloads.step import make_optimizer
 from ssfx.lab.workloads.tracing import Trace, Work, autocast_regions
@@ -72,7 +68,7 @@ class OwnBatch:
             first_pass(moved.one_loss)
         else:
             moved.one_loss()
-        if not _trained(moved.model):
+        if not trained(moved.model):
             raise ConfigError(f"{self.name.partition('#')[0]}: no parameter of the model is trained")
         return moved
 
@@ -123,48 +119,20 @@ def own_batch(name: str) -> OwnBatch:
 def timed_batch(name: str, device: str, optimizer: str = "sgd", iterations: int = 20, warmup: int = 5) -> Profile:
     """Return the profile of an own model on `device` (cpu or cuda), each time the median over iterations, one rank."""
     own = own_batch(name).built(device)
-    case = Case("profile", own.name, "", "ddp", ClusterChoice("local"), 1, own.batch_size, optimizer=optimizer, lr=1e-9)
-    stepping, clock = make_optimizer(case, own.model), Clock(torch.device(device))
-    ready: dict[str, Mark] = {}
-    handles = [
-        p.register_post_accumulate_grad_hook(lambda _, key=key: ready.__setitem__(key, clock.mark()))
-        for key, p in _trained(own.model).items()
-    ]
-    rounds = []
-    for _ in range(warmup + iterations):
-        ready.clear()
-        began = clock.mark()
-        stepping.zero_grad()
-        forward = clock.mark()
-        loss = own.one_loss()
-        backward = clock.mark()
-        loss.backward()
-        end = clock.mark()
-        stepping.step()
-        stepped = clock.mark()
-        clock.wait()
-        at = {key: clock.seconds(backward, mark) for key, mark in ready.items()}
-        marks = (began, forward, backward, end, stepped)
-        rounds.append(([clock.seconds(first, second) for first, second in pairwise(marks)], at))
-    for handle in handles:
-        handle.remove()
-    kept = rounds[warmup:]
-    other_s, forward_s, backward_s, step_s = (median(parts[i] for parts, _ in kept) for i in range(4))
-    at = {key: median(found.get(key, backward_s) for _, found in kept) for key in _trained(own.model)}
-    gpus = accelerator.names(device)[:1]
+    case = Case(
+        "profile", own.name, "", "ddp", ClusterChoice("local"), 1, own.batch_size,
+        device="cuda" if device == "cuda" else "cpu", optimizer=optimizer, lr=1e-9,
+    )  # fmt: skip
+    loop = Loop(
+        own.model, make_optimizer(case, own.model), lambda _: None, lambda _: own.one_loss(), torch.device(device)
+    )
+    every = [loop.run(number) for number in range(warmup + iterations)][warmup:]
     threads = torch.get_num_threads()
-    origin = Origin(
-        "measured", describe({**hardware(), "gpus": gpus}), datetime.now(UTC).date().isoformat(),
+    note = (
         f"ssfx profile {name}: median of {iterations} iterations after {warmup}, one process, {threads} "
-        f"thread{'s' * (threads > 1)}; step: {optimizer}; data loading is left out",
-        {"torch": torch.__version__},
-    )  # fmt: skip
-    order = sorted(at, key=lambda key: at[key])
-    ready_s = [at[key] for key in order]
-    return Profile(
-        own.name, _specs(own.model, order), _gaps(ready_s), round(forward_s, 9), origin, own.batch_size, device,
-        step_s=round(step_s, 9), other_s=round(other_s, 9), optimizer=optimizer,
-    )  # fmt: skip
+        f"thread{'s' * (threads > 1)}; step: {optimizer}; data loading is left out"
+    )
+    return profile_of(case, own.model, every, accelerator.names(device)[:1], note)
 
 
 def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "fp32") -> Profile:
@@ -191,7 +159,7 @@ def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "
     asked = times.pop(precision)
     origin = Origin("nominal", target.title, "", asked.note, {"torch": torch.__version__})
     return Profile(
-        own.name, _specs(own.model, trace.order), asked.ready_gap_s, asked.forward_s, origin, own.batch_size, on,
+        own.name, specs(own.model, trace.order), asked.ready_gap_s, asked.forward_s, origin, own.batch_size, on,
         step_s=asked.step_s, optimizer=optimizer, precision=precision, in_other=times,
         host_bound=asked.host_bound,
     )  # fmt: skip
@@ -223,20 +191,20 @@ def counted_twice(name: str) -> tuple[int, str, str, nn.Module, tuple[Trace, Tra
 
 def _times(name: str, own: OwnBatch, trace: Trace, target: Device, optimizer: str, precision: str) -> InPrecision:
     """Return what the operators of `trace` take on a device, in `precision` where they are in no region of autocast."""
-    trained = _trained(own.model)
-    weights_bytes = sum(p.numel() * p.element_size() for p in trained.values())
+    params = trained(own.model)
+    weights_bytes = sum(p.numel() * p.element_size() for p in params.values())
     busy: dict[tuple[str, str], float] = {}
     kernels: dict[tuple[str, str], float] = {}
     for (passed, key), every in trace.by_precision.items():
         inside = [(_inside(region, precision), work) for region, work in every.items()]
         narrow = next((one for one, _ in inside if one in SIXTEEN_BIT), "fp32")
-        shape = trained[key].shape if key in trained else ()
+        shape = params[key].shape if key in params else ()
         busy[passed, key] = sum(_seconds(work, target.at(one)) for one, work in inside)
         kernels[passed, key] = around(shape, narrow, PASSES.index(passed)) + sum(work.kernels for _, work in inside)
     regions = sorted({region for every in trace.by_precision.values() for region in every if region})
     said = f", {' and '.join(regions)} where the model says so" if regions else ""
     computing = target.at(precision)
-    update = update_s(optimizer, weights_bytes, (p.shape for p in trained.values()), computing)
+    update = update_s(optimizer, weights_bytes, (p.shape for p in params.values()), computing)
     (forward, *backward, update), bound = eager(
         [*_parts(busy, trace.order), update], [*_parts(kernels, trace.order), 0.0], computing
     )
@@ -276,11 +244,11 @@ def ready_order(name: str) -> tuple[TensorSpec, ...]:
 def _ready_order(name: str, device: str) -> tuple[TensorSpec, ...]:
     own = own_batch(name).built(device)
     order: list[str] = []
-    for key, p in _trained(own.model).items():
+    for key, p in trained(own.model).items():
         p.register_post_accumulate_grad_hook(lambda _, key=key: order.append(key))
     with torch.device(device):
         own.one_loss().backward()
-    return _specs(own.model, order)
+    return specs(own.model, order)
 
 
 def _own_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -295,21 +263,6 @@ def _own_loss(model: nn.Module, batch: Any) -> Tensor:
     if not floats:
         raise TypeError("the model returns no numbers")
     return torch.stack(floats).sum()
-
-
-def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
-def _specs(model: nn.Module, order: list[str]) -> tuple[TensorSpec, ...]:
-    found = _trained(model)
-    return tuple(
-        TensorSpec(key, tuple(found[key].shape), str(found[key].dtype).removeprefix("torch.")) for key in order
-    )
-
-
-def _gaps(ready_s: list[float]) -> tuple[float, ...]:
-    return tuple(round(max(0.0, later - earlier), 9) for earlier, later in zip([0.0, *ready_s], ready_s, strict=False))
 
 
 def _seconds(work: Work, target: Device) -> float:

@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from operator import attrgetter
 from statistics import median
 from typing import Any
@@ -173,7 +174,15 @@ def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
         batches = datasets.build(case.dataset).train_loader(
             rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
         )
-        loop = _Loop(model, make_optimizer(case, model), batches, device, case.precision)
+
+        def load(number: int) -> list[torch.Tensor]:
+            return [part.to(device) for part in batches[number]]
+
+        def loss(batch: list[torch.Tensor]) -> torch.Tensor:
+            with forward_in(case.precision, device):
+                return cross_entropy(model, *batch)
+
+        loop = Loop(model, make_optimizer(case, model), load, loss, device)
         meet()
         wall_s, machine_s, own_s = time.perf_counter(), busy_s(), time.process_time()
         timed = []
@@ -192,23 +201,22 @@ def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
         torch.set_num_threads(threads)
 
 
-class _Loop:
-    """Iterations of one model, each timed part by part."""
+class Loop:
+    """Iterations of one model, each timed part by part: `loss` is that of what `load` returns for its number."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, batches: Any, device: torch.device, precision: str
-    ) -> None:
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, load: Callable[[int], Any],
+        loss: Callable[[Any], torch.Tensor], device: torch.device,
+    ) -> None:  # fmt: skip
         self._model = model
         self._optimizer = optimizer
-        self._batches = batches
-        self._device = device
-        self._precision = precision
+        self._load = load
+        self._loss = loss
         self._clock = Clock(device)
         self._ready: dict[str, Mark] = {}
         self._spare: dict[nn.Parameter, torch.Tensor] = {}
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._note(name))
+        for name, parameter in trained(model).items():
+            parameter.register_post_accumulate_grad_hook(self._note(name))
 
     def _note(self, name: str) -> Callable[[Any], None]:
         return lambda _parameter: self._ready.__setitem__(name, self._clock.mark())
@@ -229,10 +237,9 @@ class _Loop:
         self._optimizer.step()
         other = clock.mark()
         self._optimizer.zero_grad()
-        inputs, targets = (t.to(self._device) for t in self._batches[number])
+        batch = self._load(number)
         forward = clock.mark()
-        with forward_in(self._precision, self._device):
-            loss = cross_entropy(self._model, inputs, targets)
+        loss = self._loss(batch)
         backward = clock.mark()
         loss.backward()
         self._ready[END] = clock.mark()
@@ -296,43 +303,53 @@ def record_profile(
 
 
 def _profile(case: Case, timed: Sequence[Timed], method: str) -> Profile:
-    params = {name: p for name, p in models[case.model].on_meta().named_parameters() if p.requires_grad}
     together = [since_first(ranks) for ranks in zip(*(rank.iterations for rank in timed), strict=True)]
     every = [max(ranks, key=whole_s) for ranks in together]
     typical_s = median(iteration.whole_s for ranks in together for iteration in ranks)
-    backward_s = median(one.ready_s[END] for one in every)
-    at = {name: median(one.ready_s.get(name, backward_s) for one in every) for name in params}
-    order = sorted(params, key=lambda name: at[name])  # stable: ties keep the order of registration
-    ready = [at[name] for name in order]
-    gaps = [later - earlier for earlier, later in zip([0.0, *ready], ready, strict=False)]
     gpus = accelerator.names(case.device)[:1] * case.world_size
     who = "one process, one thread" if case.world_size == 1 else f"{case.world_size} processes of one thread each"
     busy_elsewhere = (timed[0].machine_s - sum(rank.own_s for rank in timed)) / timed[0].wall_s
-    return Profile(
-        model=case.model,
-        tensors=tuple(_spec(name, params[name]) for name in order),
-        ready_gap_s=tuple(round(gap, 9) for gap in gaps),
-        forward_s=round(median(one.forward_s for one in every), 9),
-        origin=Origin(
-            "measured",
-            hardware=describe({**hardware(), "gpus": gpus}),
-            date=datetime.now(UTC).date().isoformat(),
-            note=f"{method}, {who}, {max(0.0, busy_elsewhere):.1f} cores busy with other work; step: {case.optimizer}",
-            versions={"torch": torch.__version__},
-        ),
-        batch_size=case.batch_size,
-        device=case.device,
+    note = f"{method}, {who}, {max(0.0, busy_elsewhere):.1f} cores busy with other work; step: {case.optimizer}"
+    return replace(
+        profile_of(case, models[case.model].on_meta(), every, gpus, note),
         ranks=case.world_size,
         skew=round(median(map(whole_s, every)) / typical_s, 4),
-        step_s=round(median(one.step_s for one in every), 9),
-        other_s=round(median(one.other_s for one in every), 9),
-        optimizer=case.optimizer,
         precision="" if case.precision == "fp32" else case.precision,
     )
 
 
-def _spec(name: str, parameter: nn.Parameter) -> TensorSpec:
-    return TensorSpec(name, tuple(parameter.shape), str(parameter.dtype).removeprefix("torch."))
+def profile_of(case: Case, model: nn.Module, every: Sequence[Iteration], gpus: Sequence[str], note: str) -> Profile:
+    """Return the profile of `model` whose times are the medians of iterations that were measured here."""
+    backward_s = median(one.ready_s[END] for one in every)
+    at = {name: median(one.ready_s.get(name, backward_s) for one in every) for name in trained(model)}
+    order = sorted(at, key=lambda name: at[name])  # stable: ties keep the order of registration
+    ready = [at[name] for name in order]
+    hardware_text, today = describe({**hardware(), "gpus": gpus}), datetime.now(UTC).date().isoformat()
+    return Profile(
+        model=case.model,
+        tensors=specs(model, order),
+        ready_gap_s=tuple(round(later - earlier, 9) for earlier, later in pairwise([0.0, *ready])),
+        forward_s=round(median(one.forward_s for one in every), 9),
+        origin=Origin("measured", hardware_text, today, note, {"torch": torch.__version__}),
+        batch_size=case.batch_size,
+        device=case.device,
+        step_s=round(median(one.step_s for one in every), 9),
+        other_s=round(median(one.other_s for one in every), 9),
+        optimizer=case.optimizer,
+    )
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that get a gradient, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def specs(model: nn.Module, order: Sequence[str]) -> tuple[TensorSpec, ...]:
+    """Return the trained tensors in an order."""
+    found = trained(model)
+    return tuple(
+        TensorSpec(key, tuple(found[key].shape), str(found[key].dtype).removeprefix("torch.")) for key in order
+    )
 
 
 def main() -> None:
