@@ -4,6 +4,7 @@ VGG comes as a small one, and as those with batch norm of the papers.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +59,24 @@ def _stage(channels_in: int, channels: int, blocks: int, stride: int) -> nn.Sequ
     return nn.Sequential(first, *(BasicBlock(channels, channels, 1) for _ in range(blocks - 1)))
 
 
+class MiniResNet(nn.Module):
+    """A residual block per stage on images of a quarter of the size; every stage but the first halves them again."""
+
+    def __init__(self, *, channels: int, stages: Sequence[int], num_classes: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, stages[0], 4, stride=4, bias=False)
+        self.bn = nn.BatchNorm2d(stages[0])
+        blocks = [BasicBlock(before, after, 2) for before, after in pairwise(stages)]
+        self.blocks = nn.Sequential(BasicBlock(stages[0], stages[0], 1), *blocks)
+        self.head = nn.Linear(stages[-1], num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits [N, num_classes] of images [N, channels, H, W]."""
+        out = self.blocks(functional.relu(self.bn(self.conv(images))))
+        logits: Tensor = self.head(out.mean(dim=(2, 3)))
+        return logits
+
+
 def for_32x32(name: str, *, channels: int, num_classes: int) -> nn.Module:
     """Return torchvision's ResNet `name` with the stem for small images: a 3x3 convolution of stride 1, no pooling."""
     model: nn.Module = import_torchvision().models.get_model(name, weights=None, num_classes=num_classes)
@@ -69,16 +88,18 @@ def for_32x32(name: str, *, channels: int, num_classes: int) -> nn.Module:
 
 
 class SmallVgg(nn.Module):
-    """3x3 convolutions, each halving the image, then fully connected layers of the given widths and a head."""
+    """3x3 convolutions on images whose sides were divided by `pool`, each halving them, wide layers and a head."""
 
-    def __init__(self, *, channels: int, stages: Sequence[int], widths: Sequence[int], num_classes: int) -> None:
+    def __init__(
+        self, *, channels: int, stages: Sequence[int], widths: Sequence[int], num_classes: int, pool: int = 1
+    ) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
+        layers: list[nn.Module] = [nn.AvgPool2d(pool)] if pool > 1 else []
         for width in stages:
             layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
             channels = width
         self.features = nn.Sequential(*layers)
-        inputs = channels * (32 >> len(stages)) ** 2
+        inputs = channels * (32 // pool >> len(stages)) ** 2
         dense: list[nn.Module] = []
         for width in widths:
             dense += [nn.Linear(inputs, width), nn.ReLU()]

@@ -23,16 +23,17 @@ def gpt2(*, width: int, layers: int, heads: int, vocabulary: int, positions: int
     return model
 
 
-def bert_qa(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:
+def bert_qa(*, width: int, layers: int, heads: int, vocabulary: int, **config: Any) -> nn.Module:
     """Return BERT with a question-answering head; it has no pooler, which would never receive a gradient."""
-    return reader_class()(_bert_config(width, layers, heads, vocabulary))
+    return reader_class()(_bert_config(width, layers, heads, vocabulary, **config))
 
 
-def _bert_config(width: int, layers: int, heads: int, vocabulary: int) -> Any:
-    return _transformers().BertConfig(
-        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
-        intermediate_size=4 * width,
-    )  # fmt: skip
+def _bert_config(width: int, layers: int, heads: int, vocabulary: int, **config: Any) -> Any:
+    sizes = {
+        "vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "intermediate_size": 4 * width,
+    }  # fmt: skip
+    return _transformers().BertConfig(**sizes | config)
 
 
 @functools.cache
@@ -99,9 +100,9 @@ class SpanReader(nn.Module):
         return torch.stack((out.start_logits, out.end_logits), dim=1)
 
 
-def span_reader(*, width: int, layers: int, heads: int, vocabulary: int) -> nn.Module:
+def span_reader(**sizes: Any) -> nn.Module:
     """Return `bert_qa` as a SpanReader."""
-    return SpanReader(bert_qa(width=width, layers=layers, heads=heads, vocabulary=vocabulary))
+    return SpanReader(bert_qa(**sizes))
 
 
 def vit(*, width: int, layers: int, heads: int, patch: int = 16, side: int = 224, num_classes: int = 1000) -> nn.Module:
