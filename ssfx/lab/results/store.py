@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@dataclass(eq=False)
 class RunLock:
     """An exclusive lock on `run_dir`, held until `release`.
 
@@ -36,9 +37,8 @@ class RunLock:
     to torchrun, so that a run whose launcher was killed stays claimed until its ranks have ended too.
     """
 
-    def __init__(self, run_dir: Path, file: int) -> None:
-        self.run_dir = run_dir
-        self.file = file
+    run_dir: Path
+    file: int
 
     @classmethod
     def take(cls, run_dir: Path, *, wait: bool = False, note: bool = True) -> RunLock | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError, RunError
@@ -45,11 +46,6 @@ def gathered(comm: Comm | None, own: Any) -> list[Any]:
     return [pickle.loads(bytes(row[:size].tolist())) for row, size in zip(rows, sizes, strict=True)]
 
 
-def agreed(comm: Comm | None, own: Any) -> Any:
-    """Return what rank 0 has."""
-    return gathered(comm, own)[0]
-
-
 def summed(comm: Comm | None, tensor: torch.Tensor) -> torch.Tensor:
     """Return `tensor` summed over ranks, in place."""
     return tensor if comm is None else comm.all_reduce(tensor).wait()
@@ -75,6 +71,7 @@ class Loaded:
     skipped: tuple[str, ...]
 
 
+@dataclass(frozen=True)
 class Checkpoints:
     """The checkpoints of one run, as one of its ranks sees them. All ranks call each method together.
 
@@ -82,20 +79,11 @@ class Checkpoints:
     the CPU (None: this is the only rank).
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        identity: Mapping[str, str],
-        *,
-        rank: int = 0,
-        world_size: int = 1,
-        comm: Comm | None = None,
-    ) -> None:
-        self.directory = directory
-        self._identity = dict(identity)
-        self._rank = rank
-        self._world_size = world_size
-        self._comm = comm
+    directory: Path
+    identity: Mapping[str, str]
+    rank: int = 0
+    world_size: int = 1
+    comm: Comm | None = None
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Keep `state` as the checkpoint after `step` finished steps, then delete all but the last two.
@@ -105,17 +93,17 @@ class Checkpoints:
         """
         folder = self.directory / f"step-{step}"
         self._check_room(folder, _nbytes(state))
-        path, digest, problem = folder / f"rank{self._rank}.pt", "", ""
+        path, digest, problem = folder / f"rank{self.rank}.pt", "", ""
         try:
             own_folder(self.directory)
             own_folder(folder)
             digest = _write_state(path, state)
         except OSError as error:
-            problem = f"rank {self._rank}: {of_writing(error, path, _nbytes(state)).strerror}"
-        found = self._gather((digest, problem))  # every rank's file is durable when this returns
+            problem = f"rank {self.rank}: {of_writing(error, path, _nbytes(state)).strerror}"
+        found = gathered(self.comm, (digest, problem))  # every rank's file is durable when this returns
         problem = next((problem for _, problem in found if problem), "")
-        if self._rank == 0 and not problem:
-            seal = {"identity": self._identity, "world_size": self._world_size, "sha256": [one for one, _ in found]}
+        if self.rank == 0 and not problem:
+            seal = {"identity": self.identity, "world_size": self.world_size, "sha256": [one for one, _ in found]}
             try:
                 write_json(folder / _COMPLETE, json.dumps(seal))
             except OSError as error:
@@ -126,7 +114,7 @@ class Checkpoints:
                     path.unlink(missing_ok=True)
                     folder.rmdir()  # by the last of the ranks
             raise RunError(f"checkpoint {folder} cannot be written: {problem}; {self._resumed()}")
-        if self._rank == 0:
+        if self.rank == 0:
             try:
                 self._prune()
             except OSError as error:
@@ -134,8 +122,8 @@ class Checkpoints:
 
     def _check_room(self, folder: Path, own_bytes: int) -> None:
         """Raise RunError on all ranks when what they want to write together is more than what is free."""
-        needed_bytes = sum(self._gather(own_bytes))
-        free = self._agree(free_bytes(folder) if self._rank == 0 else None)
+        needed_bytes = sum(gathered(self.comm, own_bytes))
+        free = gathered(self.comm, free_bytes(folder) if self.rank == 0 else None)[0]
         if needed_bytes > free:
             raise RunError(
                 f"checkpoint {folder} needs {megabytes(needed_bytes)} and there are {megabytes(free)} free; once there "
@@ -147,13 +135,12 @@ class Checkpoints:
 
         Raises ConfigError on all ranks when that checkpoint belongs to another run, data or world size.
         """
-        found = self._agree(self._newest() if self._rank == 0 else None)
-        step, skipped, refusal = found
+        step, skipped, refusal = gathered(self.comm, self._newest() if self.rank == 0 else None)[0]
         if refusal:
             raise ConfigError(refusal)
         if step is None:
             return Loaded(0, None, skipped)
-        path = self.directory / f"step-{step}" / f"rank{self._rank}.pt"
+        path = self.directory / f"step-{step}" / f"rank{self.rank}.pt"
         return Loaded(step, read_state(path), skipped)
 
     def _newest(self) -> tuple[int | None, tuple[str, ...], str]:
@@ -175,12 +162,12 @@ class Checkpoints:
         return None, tuple(skipped), ""
 
     def _refusal(self, folder: Path, seal: Mapping[str, Any]) -> str:
-        if seal["world_size"] != self._world_size:
+        if seal["world_size"] != self.world_size:
             return (
                 f"checkpoint {folder} was written by {seal['world_size']} ranks and holds one residual a rank, so "
-                f"{self._world_size} ranks cannot resume it; use world_size={seal['world_size']} or another directory"
+                f"{self.world_size} ranks cannot resume it; use world_size={seal['world_size']} or another directory"
             )
-        for key, value in self._identity.items():
+        for key, value in self.identity.items():
             if seal["identity"].get(key) != value:
                 return (
                     f"checkpoint {folder} belongs to {key} {seal['identity'].get(key)}, this run has {value}; "
@@ -207,12 +194,6 @@ class Checkpoints:
                 (folder / _COMPLETE).unlink(missing_ok=True)  # first, so that what is left never looks complete
                 shutil.rmtree(folder)
 
-    def _gather(self, own: Any) -> list[Any]:
-        return gathered(self._comm, own)
-
-    def _agree(self, found: Any) -> Any:
-        return agreed(self._comm, found)
-
 
 class _Target:
     """A binary file for torch.save, which turns what the system says of a write into a RuntimeError of its own."""
@@ -234,19 +215,10 @@ class _Target:
 
 def _nbytes(state: Any) -> int:
     """Return the bytes that a file of `state` takes, by what its tensors hold: all the rest is small."""
-    storages: dict[int, int] = {}
-    left, others = [state], 0
-    while left:
-        one = left.pop()
-        if isinstance(one, torch.Tensor):
-            storage = one.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes() + _TENSOR_BYTES
-        elif isinstance(one, Mapping):
-            left += one.values()
-        elif isinstance(one, list | tuple):
-            left += one
-        others += len(one) if isinstance(one, str | bytes) else 8
-    return sum(storages.values()) + others
+    leaves = tree_leaves(state)
+    storages = [leaf.untyped_storage() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    each = {storage.data_ptr(): storage.nbytes() + _TENSOR_BYTES for storage in storages}
+    return sum(each.values()) + sum(len(leaf) if isinstance(leaf, str | bytes) else 8 for leaf in leaves)
 
 
 def _write_state(path: Path, state: Mapping[str, Any]) -> str:

@@ -176,34 +176,27 @@ def _matrices_apart(groups: list[dict[str, Any]], model: nn.Module) -> list[dict
     return [group for group in apart if group["params"]]
 
 
+@dataclass
 class Stepper:
     """Runs optimizer steps; step n uses micro-batches n * accumulate to (n + 1) * accumulate - 1 of `batches`."""
 
-    def __init__(
-        self,
-        case: Case,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        sync: Sync | ShardedExchange,
-        scaler: torch.amp.GradScaler | None,
-        batches: Batches,
-        device: torch.device,
-    ) -> None:
-        self._case = case
-        self._model = model
-        self._optimizer = optimizer
-        self._sync = sync
-        self._scaler = scaler
-        self._batches = batches
-        self._device = device
-        self._clock = Clock(device)
+    case: Case
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    sync: Sync | ShardedExchange
+    scaler: torch.amp.GradScaler | None
+    batches: Batches
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self._clock = Clock(self.device)
 
     def compute_only(self, step: int) -> tuple[float, float]:
         """Return the seconds of forward and backward of that step's first micro-batch; nothing of it is kept."""
         mark = self._clock.mark
-        self._optimizer.zero_grad()
-        inputs, targets = (t.to(self._device) for t in self._batches[step * self._case.accumulate])
-        with self._sync.no_sync():
+        self.optimizer.zero_grad()
+        inputs, targets = (t.to(self.device) for t in self.batches[step * self.case.accumulate])
+        with self.sync.no_sync():
             start = mark()
             loss = self._forward(inputs, targets)
             middle = mark()
@@ -220,21 +213,21 @@ class Stepper:
         losses = []
         began = mark()
         moments = [perf_counter()]  # when each part began, by the host's clock: for the trace
-        self._sync.tracer.begin(step, moments[0])
-        rate = learning_rate(self._case, step)
-        for group in self._optimizer.param_groups:
+        self.sync.tracer.begin(step, moments[0])
+        rate = learning_rate(self.case, step)
+        for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self._optimizer.zero_grad()
-        for micro in range(self._case.accumulate):
-            inputs, targets = (t.to(self._device) for t in self._batches[step * self._case.accumulate + micro])
-            last = micro == self._case.accumulate - 1
-            with contextlib.nullcontext() if last else self._sync.no_sync():
+        self.optimizer.zero_grad()
+        for micro in range(self.case.accumulate):
+            inputs, targets = (t.to(self.device) for t in self.batches[step * self.case.accumulate + micro])
+            last = micro == self.case.accumulate - 1
+            with contextlib.nullcontext() if last else self.sync.no_sync():
                 start = mark()
                 moments.append(perf_counter())
                 loss = self._forward(inputs, targets)
                 middle = mark()
                 moments.append(perf_counter())
-                self._backward(loss / self._case.accumulate)
+                self._backward(loss / self.case.accumulate)
                 end = mark()
                 moments.append(perf_counter())
             forward.append((start, middle))
@@ -254,22 +247,22 @@ class Stepper:
 
     def _draw(self, moments: list[float]) -> None:
         """Give the trace the spans between `moments`; the exchange has drawn its own, inside backward."""
-        stages = ["other", *(["forward", "backward", "other"] * self._case.accumulate), "step"]
+        stages = ["other", *(["forward", "backward", "other"] * self.case.accumulate), "step"]
         for stage, start_s, end_s in zip(stages, moments, [*moments[1:], perf_counter()], strict=True):
-            self._sync.tracer.span(stage, start_s, end_s)
+            self.sync.tracer.span(stage, start_s, end_s)
 
     def _forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         try:
-            with forward_in(self._case.precision, self._device):
-                return cross_entropy(self._model, inputs, targets)
+            with forward_in(self.case.precision, self.device):
+                return cross_entropy(self.model, inputs, targets)
         except RuntimeError as error:
-            if not is_own(self._case.model):  # what a model of ours reads was compared before anything was started
+            if not is_own(self.case.model):  # what a model of ours reads was compared before anything was started
                 raise
-            batch = f"dataset={self._case.dataset}, {'x'.join(map(str, inputs.shape))}"
-            raise RunError(f"{self._case.model.partition('#')[0]} fails on a batch of {batch}: {error}") from error
+            batch = f"dataset={self.case.dataset}, {'x'.join(map(str, inputs.shape))}"
+            raise RunError(f"{self.case.model.partition('#')[0]} fails on a batch of {batch}: {error}") from error
 
     def _backward(self, loss: torch.Tensor) -> None:
-        scaled = self._scaler.scale(loss) if self._scaler else loss
+        scaled = self.scaler.scale(loss) if self.scaler else loss
         scaled.backward()
 
     def _exchanged(self) -> StepStats | NoExchange:
@@ -277,29 +270,29 @@ class Stepper:
 
         A single rank decides here whether its gradient is good enough to use, and so do ranks that share a model.
         """
-        if self._sync.last is not None:
-            return self._sync.last
-        grads = [p.grad for p in self._model.parameters() if p.grad is not None]
+        if self.sync.last is not None:
+            return self.sync.last
+        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
         norm: Any = nn.utils.get_total_norm(grads)
         planned: dict[str, Any] = {}
-        if isinstance(self._sync, ShardedExchange):
-            norm, planned = norm.full_tensor(), self._sync.planned
+        if isinstance(self.sync, ShardedExchange):
+            norm, planned = norm.full_tensor(), self.sync.planned
         finite = bool(torch.isfinite(norm))
-        if not finite and self._scaler is None:
-            self._optimizer.zero_grad()
+        if not finite and self.scaler is None:
+            self.optimizer.zero_grad()
         return NoExchange(skipped=not finite, **planned)
 
     def _update(self) -> None:
         """Clip and apply the exchanged gradient, which is the average of all ranks; after a skip there is none."""
-        if self._scaler:
-            self._scaler.unscale_(self._optimizer)
-        if self._case.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._model.parameters(), self._case.clip_norm)
-        if self._scaler:
-            self._scaler.step(self._optimizer)
-            self._scaler.update()
+        if self.scaler:
+            self.scaler.unscale_(self.optimizer)
+        if self.case.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.case.clip_norm)
+        if self.scaler:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
         else:
-            self._optimizer.step()
+            self.optimizer.step()
 
     def _total(self, spans: list[tuple[Mark, Mark]]) -> float:
         return sum(self._clock.seconds(start, end) for start, end in spans)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import pickle
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -49,17 +50,17 @@ class _Images(FileDataset):
         """Return what makes the input of an image."""
 
 
+@dataclass(frozen=True)
 class _Classified:
     """The images of a torchvision data set with their class as a tensor."""
 
-    def __init__(self, images: Any) -> None:
-        self._images = images
+    images: Any
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self.images)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        image, label = self._images[number]
+        image, label = self.images[number]
         return image, torch.tensor(label)
 
 

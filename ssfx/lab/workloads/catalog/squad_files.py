@@ -131,18 +131,18 @@ def read_questions(path: Path) -> list[Question]:
         raise RunError(f"{path} is no file of SQuAD v1.1: {type(error).__name__} {error}") from None
 
 
+@dataclass(frozen=True)
 class _Windows:
     """Sample i: row i of the inputs and of the spans."""
 
-    def __init__(self, inputs: NDArray[Any], spans: NDArray[Any]) -> None:
-        self._inputs = inputs
-        self._spans = spans
+    inputs: NDArray[Any]
+    spans: NDArray[Any]
 
     def __len__(self) -> int:
-        return len(self._inputs)
+        return len(self.inputs)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        inputs, spans = (array[number].astype(np.int64) for array in (self._inputs, self._spans))
+        inputs, spans = (array[number].astype(np.int64) for array in (self.inputs, self.spans))
         return torch.from_numpy(inputs), torch.from_numpy(spans)
 
 

@@ -86,18 +86,18 @@ class Pool:
         return self._made[number]
 
 
+@dataclass(frozen=True)
 class _Maker:
     """Draws one batch; the same numbers from the same generator."""
 
-    def __init__(self, sample: Sample, batch_size: int, generator: torch.Generator) -> None:
-        self._sample = sample
-        self._batch_size = batch_size
-        self._generator = generator
+    sample: Sample
+    batch_size: int
+    generator: torch.Generator
 
     def batch(self) -> Batch:
         """Return inputs [N, *shape], and the targets that the model's loss takes."""
-        of, count, shape = self._sample.targets, self._sample.num_values, self._sample.shape
-        if of == "class" and not self._sample.of_tokens:
+        of, count, shape = self.sample.targets, self.sample.num_values, self.sample.shape
+        if of == "class" and not self.sample.of_tokens:
             return self._normal(*shape), self._below(count)
         if of == "class":
             return self._below(count, *shape), self._below(count)
@@ -131,13 +131,13 @@ class _Maker:
         return images, torch.cat((labels, boxes), dim=-1)
 
     def _below(self, limit: int, *shape: int) -> Tensor:
-        g = self._generator
-        return torch.randint(limit, (self._batch_size, *shape), generator=g, device=g.device)
+        g = self.generator
+        return torch.randint(limit, (self.batch_size, *shape), generator=g, device=g.device)
 
     def _normal(self, *shape: int) -> Tensor:
-        g = self._generator
-        return torch.randn(self._batch_size, *shape, generator=g, device=g.device)
+        g = self.generator
+        return torch.randn(self.batch_size, *shape, generator=g, device=g.device)
 
     def _uniform(self, *shape: int) -> Tensor:
-        g = self._generator
-        return torch.rand(self._batch_size, *shape, generator=g, device=g.device)
+        g = self.generator
+        return torch.rand(self.batch_size, *shape, generator=g, device=g.device)

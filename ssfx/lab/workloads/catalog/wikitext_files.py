@@ -84,19 +84,19 @@ class _Text(PreparedFiles):
         return lines(self.paths(PARTS.index(part)))
 
 
+@dataclass(frozen=True)
 class _Windows:
     """Sample i of a text: tokens i * seq_len to (i + 1) * seq_len, and the same one later."""
 
-    def __init__(self, text: NDArray[Any], seq_len: int) -> None:
-        self._text = text
-        self._seq_len = seq_len
+    text: NDArray[Any]
+    seq_len: int
 
     def __len__(self) -> int:
-        return (len(self._text) - 1) // self._seq_len
+        return (len(self.text) - 1) // self.seq_len
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        start = number * self._seq_len
-        window = torch.from_numpy(self._text[start : start + self._seq_len + 1].astype(np.int64))
+        start = number * self.seq_len
+        window = torch.from_numpy(self.text[start : start + self.seq_len + 1].astype(np.int64))
         return window[:-1], window[1:]
 
 

@@ -138,17 +138,17 @@ class Wmt16(TokenizedFiles):
         fetch_tables("wmt/wmt16", "de-en", self.folder)
 
 
+@dataclass(frozen=True)
 class _Pairs:
     """Sample i: the source, the translation after a token that begins it, and the translation to be found."""
 
-    def __init__(self, pairs: NDArray[Any]) -> None:
-        self._pairs = pairs
+    pairs: NDArray[Any]
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self.pairs)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        source, target = torch.from_numpy(self._pairs[number].astype(np.int64))
+        source, target = torch.from_numpy(self.pairs[number].astype(np.int64))
         given = torch.cat((torch.tensor([BEGIN]), target[:-1]))
         return torch.stack((source, given)), torch.where(target == PADDING, PADDED, target)
 

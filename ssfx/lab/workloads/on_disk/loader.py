@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sized
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -75,17 +76,17 @@ class MapStream:
         return [(epoch, int(number)) for number in self._numbers.samples(index)]
 
 
+@dataclass(frozen=True)
 class _From:
     """The keys of batch `first` and of all after it, without end."""
 
-    def __init__(self, stream: MapStream, first: int) -> None:
-        self._stream = stream
-        self._first = first
+    stream: MapStream
+    first: int
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        index = self._first
+        index = self.first
         while True:
-            yield self._stream._keys(index)
+            yield self.stream._keys(index)
             index += 1
 
 
