@@ -14,7 +14,7 @@ from ssfx.core import machine
 from ssfx.core.component_file import component_file, path_of
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import conf_dir
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 
 PLUGIN = '''
 """A compressor of the user's own."""

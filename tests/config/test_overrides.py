@@ -8,7 +8,7 @@ from ssfx.cli import main
 from ssfx.config.overrides import read
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 
 WRONG = [
     ("scheme=dpp", "did you mean 'ddp'?"),

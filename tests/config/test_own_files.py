@@ -6,7 +6,7 @@ from refusals import refusal
 from ssfx.config.groups import GROUPS
 from ssfx.core import machine
 from ssfx.core.yaml_file import read_yaml
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 
 WORKLOAD = """# @package _global_
 defaults: [override /model: resnet_tiny, override /dataset: digits]

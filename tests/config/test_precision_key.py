@@ -11,7 +11,7 @@ from ssfx.config.advice_question import advise_on, resolve_setting
 from ssfx.config.plans import plan_of, resolve_plan
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.errors import ConfigError
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 from ssfx.perf_model.roofline import analytic_profile
 
 WORDS = ["model=resnet50", "cluster=16gpu"]

@@ -11,7 +11,7 @@ from ssfx.collectives import collectives
 from ssfx.compressors import compressors
 from ssfx.compressors.memories import memories
 from ssfx.config.option_text import described, types, value
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 from ssfx.schemes import schemes
 from ssfx.schemes.per_tensor import PerTensorOptions
 

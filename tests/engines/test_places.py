@@ -9,7 +9,7 @@ from processes import finished
 
 from ssfx.core import machine
 from ssfx.core.errors import ConfigError, RunError
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.engines.places import Place, check_room, places
 from ssfx.lab.engines.torchrun import Torchrun, _alternate
 from ssfx.lab.results.store import Store

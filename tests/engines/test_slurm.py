@@ -18,7 +18,7 @@ from ssfx.cli import main
 from ssfx.core.errors import REQUEUE_EXIT_CODE, ConfigError, RequeueError, RunError
 from ssfx.core.slurm_site import Site
 from ssfx.lab.cli.watch import snapshot
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.engines import allocation
 from ssfx.lab.engines.failure import RunsFailed
 from ssfx.lab.engines.slurm import Slurm

@@ -10,7 +10,7 @@ from engines.helpers import make_case
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
 from ssfx.core.slurm_site import Site
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.engines.submission import MOST_TASKS, arrays, latest_tasks, submissions, submit_array
 from ssfx.lab.engines.torchrun import MOST_CASES, Torchrun
 from ssfx.lab.results.store import Store

@@ -15,7 +15,7 @@ from experiments.common.validation.published_steps import Simulations, factor
 from ssfx.advice.cases import simulate_case
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 
 EXPERIMENTS = (
     "acpsgd_models", "acpsgd_fusion", "acpsgd_sweeps", "mergecomp_clusters", "mergecomp_groups", "s2_sparse",

@@ -14,7 +14,7 @@ from experiments.common.figures.drawing import draw_all
 from experiments.ssfusion.figures.latency import TIMED_BY, points, published
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.results.store import export, read_rows
 
 DENSITY, FIG04, TABLE03 = "codecs.achieved_density", "ssfusion.fig4", "ssfusion.table3"

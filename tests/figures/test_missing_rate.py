@@ -10,7 +10,7 @@ from figures.synthetic_missing import DEGREES, fused_row, missing_rates, missing
 
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.drawing import draw_all
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.job import Job
 from ssfx.lab.results.store import RunLock

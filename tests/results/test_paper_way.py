@@ -6,7 +6,7 @@ from experiments.common.claims.simulated import claim_columns, judged
 from experiments.common.figures.gains import listed_gain
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, as_the_paper_ran, cells
 
 SPEEDS = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ssfx.core.errors import RunError, SsfxError
 from ssfx.core.paths import reference_dir, results_dir
 from ssfx.core.rows import Row
-from ssfx.lab.config import resolve_job
+from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.results.store import Store, export
 
 KEPT = (
