@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ssfx.config.clusters import check_recorded, choice_at
@@ -11,8 +11,8 @@ from ssfx.config.components import completed, components, on_nodes
 from ssfx.config.compose import Point, chosen, compose
 from ssfx.config.groups import choices
 from ssfx.config.overrides import Request, check, read
-from ssfx.config.schema import Settings
-from ssfx.config.shared_model import of_case, shared_model, with_memory
+from ssfx.config.schema import KEYS, Settings
+from ssfx.config.shared_model import SHARDING_KEYS, of_case, shared_model, with_memory
 from ssfx.config.simulations import check_keys, simulated
 from ssfx.config.sweep import product_of
 from ssfx.core import machine
@@ -33,6 +33,12 @@ from ssfx.perf_model.target import Target, target_of
 
 NODE_KEYS = ("cluster.nodes", "cluster.devices_per_node", "cluster.device")
 """What Slurm is asked for."""
+AS_ASKED = tuple(
+    field.name
+    for field in fields(Case)
+    if field.name in KEYS and field.name not in ("world_size", "density", "device", *SHARDING_KEYS)
+)
+"""Keys that a case takes as they are; the others depend on its cluster and components."""
 
 
 @dataclass(frozen=True)
@@ -155,37 +161,13 @@ def _resolve(point: Point, found: Grid, ranks: int) -> tuple[dict[str, Any], Clu
         scheme=parts.scheme,
         cluster=choice_at(point, cluster),
         world_size=cluster.world_size,
-        batch_size=settings.batch_size,
         compressor=parts.compressor,
         density=parts.density,
         memory=parts.memory,
         scheme_options=parts.scheme_options,
         device="cpu" if cluster.device == "cpu" else "cuda",
-        precision=settings.precision,
-        optimizer=settings.optimizer,
-        lr=settings.lr,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        clip_norm=settings.clip_norm,
-        accumulate=settings.accumulate,
-        steps=settings.steps,
-        warmup_steps=settings.warmup_steps,
-        evaluate=settings.evaluate,
-        time_compute_only=settings.time_compute_only,
-        checkpoint_every=settings.checkpoint_every,
-        trace=settings.trace,
-        threads=settings.threads,
-        seed=settings.seed,
-        schedule=settings.schedule,
-        milestones=settings.milestones,
-        lr_warmup=settings.lr_warmup,
-        scale_lr_by_ranks=settings.scale_lr_by_ranks,
-        decay_only_matrices=settings.decay_only_matrices,
-        evaluate_every=settings.evaluate_every,
-        target_metric=settings.target_metric,
-        target_value=settings.target_value,
-        data_workers=settings.data_workers,
         initial_weights=named_weights(folder) if (folder := weights_folder()) else "",
+        **{name: getattr(settings, name) for name in AS_ASKED},
         **of_case(settings, shared),
     )
     if found.engine == "simulate":
