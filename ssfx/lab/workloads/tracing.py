@@ -17,33 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
-_NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
-
-
-class Regions:
-    """The precision that the code asks for at the moment: "" outside of autocast, "fp32" where it is switched off."""
-
-    def __init__(self) -> None:
-        self._open: list[str] = []
-
-    @property
-    def now(self) -> str:
-        """The precision of the innermost region."""
-        return self._open[-1] if self._open else ""
-
-    def enter(self, precision: str) -> None:
-        """A region begins."""
-        self._open.append(precision)
-
-    def leave(self) -> None:
-        """The innermost region ends."""
-        self._open.pop()
+Regions = list[str]
+"""The precisions that the code asks for at the moment, the innermost last; "fp32" where autocast is switched off."""
 
 
 @contextlib.contextmanager
 def autocast_regions() -> Iterator[Regions]:
     """Inside the block torch.autocast, for any kind of device, only notes what it asks for."""
-    regions = Regions()
+    regions: Regions = []
     kind: Any = torch.amp.autocast_mode.autocast
     before = kind.__init__, kind.__enter__, kind.__exit__
 
@@ -54,11 +35,11 @@ def autocast_regions() -> Iterator[Regions]:
         self.asked_precision = _asked(device_type, dtype) if enabled else "fp32"
 
     def enter(self: Any) -> Any:
-        regions.enter(getattr(self, "asked_precision", None) or _asked(self.device, self.fast_dtype))
+        regions.append(getattr(self, "asked_precision", None) or _asked(self.device, self.fast_dtype))
         return self
 
     def leave(_self: Any, *_error: Any) -> None:
-        regions.leave()
+        regions.pop()
 
     try:
         kind.__init__, kind.__enter__, kind.__exit__ = init, enter, leave
@@ -68,7 +49,7 @@ def autocast_regions() -> Iterator[Regions]:
 
 
 def _asked(device_type: str, dtype: Any) -> str:
-    return _NAMES.get(dtype or torch.get_autocast_dtype("cpu" if device_type == "cpu" else "cuda"), "fp32")
+    return _NARROW.get(dtype or torch.get_autocast_dtype("cpu" if device_type == "cpu" else "cuda"), "fp32")
 
 
 _aten = torch.ops.aten
@@ -106,7 +87,7 @@ class Trace(TorchDispatchMode):
     def __init__(self, model: nn.Module, regions: Regions | None = None, *, fused: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.fused = fused
-        self._regions = regions or Regions()
+        self._regions = regions if regions is not None else []
         self._again = ""  # the precision of the forward operator whose backward runs
         self._named = {_storage(p): n for n, p in model.named_parameters() if p.requires_grad}
         self._tensor = next(iter(self._named.values()), "")
@@ -150,7 +131,7 @@ class Trace(TorchDispatchMode):
             self._kept.setdefault(key, tensor)
             if self.in_attention and tensor.ndim > 2 and tensor.shape[-2] == tensor.shape[-1]:
                 self._scores.add(key)
-        return self._regions.now, tensor
+        return self._region(), tensor
 
     def take(self, kept: tuple[str, Tensor]) -> Tensor:
         """Return a tensor that was kept; what runs next has the precision of the operator that kept it."""
@@ -170,8 +151,12 @@ class Trace(TorchDispatchMode):
 
     def book(self, work: Work, precision: str = "", written: Iterable[Tensor] = ()) -> None:
         """Add the work of an operator, in the precision of its region unless it has another."""
-        now = self._again if self._backward else self._regions.now
+        now = self._again if self._backward else self._region()
         self._pending.append((work, precision or now, set(map(_storage, written))))
+
+    def _region(self) -> str:
+        """Return the precision of the innermost region, "" outside of all."""
+        return self._regions[-1] if self._regions else ""
 
     def used(self, tensors: Iterable[Tensor]) -> None:
         """Close the account of the parameter in use, if the forward pass turns to another one in `tensors`."""
