@@ -129,7 +129,7 @@ def test_a_host_that_is_lost_is_named_with_its_ranks(tmp_path, monkeypatch):
     claim = RunLock.take(tmp_path / "run")
     job = Job(make_case(cluster="emulated_2x1gbit", world_size=4), claim, 1)
     job.attempt_dir.mkdir()
-    launch = HostsLaunch([job], "", None, None)
+    launch = HostsLaunch([job], "", None, None, None, None)
     launch._host_of = {os.getpid(): 1}
     monkeypatch.setattr(
         job, "beats", lambda: {rank: Beat(os.getpid() if rank > 1 else 1, 4, "exchange") for rank in range(4)}
@@ -142,7 +142,7 @@ def test_several_ranks_on_each_host_are_asked_for_as_on_a_cluster(tmp_path):
     case = resolve_job(["scheme=ddp", "cluster=emulated_2x1gbit", "cluster.devices_per_node=3"]).cases[0]
     assert (case.world_size, str(case.cluster)) == (6, "emulated_2x1gbit(devices_per_node=3)")
     claim = RunLock.take(tmp_path / "run")
-    launch = HostsLaunch([Job(case, claim, 1)], "", None, None)
+    launch = HostsLaunch([Job(case, claim, 1)], "", None, None, None, None)
     launch._hosts = Hosts(Network(2, 1.0))
     launch._hosts._hosts = [SimpleNamespace(inside=list)] * 2
     commands = [command for command, _ in launch._commands(tmp_path / "batch.json")]

@@ -155,7 +155,7 @@ def test_nodes_of_an_allocation_meet_at_a_random_port(tmp_path, monkeypatch):
     job = type("Job", (), {"case": make_case(), "attempt": 1, "attempt_dir": tmp_path, "run_dir": tmp_path})
     lines, ids = [], set()
     for _ in range(8):
-        launch = allocation.NodesLaunch([job], "train", None, None)
+        launch = allocation.NodesLaunch([job], "train", None, None, None, None)
         ((command, variables),) = launch._commands(tmp_path / "batch.json")
         lines.append(command[-1])
         assert "PET_RDZV_ID" not in variables, "which a row shows"
@@ -165,6 +165,6 @@ def test_nodes_of_an_allocation_meet_at_a_random_port(tmp_path, monkeypatch):
     assert len(ids) == 8
     assert all("--rdzv-backend=static" in line and '"--node-rank=$SLURM_NODEID"' in line for line in lines)
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
-    ((command, _),) = allocation.NodesLaunch([job], "train", None, None)._commands(tmp_path / "batch.json")
+    ((command, _),) = allocation.NodesLaunch([job], "train", None, None, None, None)._commands(tmp_path / "batch.json")
     assert "store_type=file" in command[-1]
     assert "master" not in json.dumps(command)

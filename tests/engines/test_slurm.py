@@ -253,7 +253,7 @@ def test_ranks_run_in_a_container_where_one_is_named(tmp_path, monkeypatch):
         ("nvcr.io/it:1", "exec python -m torch", "--container-image=nvcr.io/it:1"),
         (None, f"exec {sys.executable} -m torch", "--cpu-bind=none"),
     ):
-        launch = allocation.NodesLaunch([job], "train", None, None, container=image)
+        launch = allocation.NodesLaunch([job], "train", None, None, None, None, container=image)
         ((command, _),) = launch._commands(tmp_path / "batch.json")
         assert option in command
         assert command[-1].startswith(starts)

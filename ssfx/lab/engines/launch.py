@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.failure import Failure, diagnose, diagnose_stall, waits_for
 from ssfx.lab.engines.job import Job
 from ssfx.lab.engines.places import Place
+from ssfx.lab.engines.progress import Report
 from ssfx.lab.results.step_logs import seal
 from ssfx.lab.worker.heartbeat import QUIET
 from ssfx.lab.worker.stop import REQUEST
@@ -113,16 +114,14 @@ class Launch:
     """
 
     def __init__(
-        self, jobs: Sequence[Job], train: str, patience: Patience, on_record: Callable[[Job, dict[str, Any]], None],
-        on_wait: Callable[[Job, str], None] | None = None, warned: Warned | None = None, place: Place | None = None,
-    ) -> None:  # fmt: skip
+        self, jobs: Sequence[Job], train: str, patience: Patience, report: Report, warned: Warned, place: Place
+    ) -> None:
         self._jobs = jobs
         self._train = train
         self._patience = patience
-        self._on_record = on_record
-        self._on_wait = on_wait
-        self._warned = warned or Warned()
-        self._place = place or Place()
+        self._report = report
+        self._warned = warned
+        self._place = place
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: dict[int, psutil.Process] = {}
         # In the environment, which other users cannot read; a command line they can.
@@ -225,13 +224,11 @@ class Launch:
                 )
             codes = [process.poll() for process in self._processes]
             for record in job.new_records():
-                self._on_record(job, record)
+                self._report.step(job.case, record)
             if None not in codes and not job.done():
-                self._keep_log(job)
                 self._fail(job, self._diagnose(job, codes))
             beats = job.beats()
-            if self._on_wait is not None:
-                self._on_wait(job, waits_for(beats, job.case.trained_ranks))
+            self._report.waits(job.case, waits_for(beats, job.case.trained_ranks))
             self._remember([beat.pid for beat in beats.values()])
             if any(code is not None and code < 0 for code in codes):
                 ending = time.monotonic() - 1.0  # a torchrun that was killed will not notice anything
@@ -240,7 +237,6 @@ class Launch:
             if ending is not None and time.monotonic() > ending:
                 ended = [rank for rank, beat in beats.items() if self._runs(beat.pid)]
                 self.stop()
-                self._keep_log(job)
                 self._fail(job, self._diagnose(job, codes, ended))
             now = job.progress()
             if now != seen:
@@ -251,11 +247,10 @@ class Launch:
                 failure = diagnose_stall(job, limit)
                 self._dump_stacks()
                 self.stop()
-                self._keep_log(job)
                 self._fail(job, failure)
             yield
         for record in job.new_records():
-            self._on_record(job, record)
+            self._report.step(job.case, record)
 
     def _ask_to_stop(self, job: Job) -> None:
         request = job.attempt_dir / REQUEST
@@ -268,6 +263,7 @@ class Launch:
         return diagnose(job, 1 if codes[0] is None else codes[0], ended)
 
     def _fail(self, job: Job, failure: Failure) -> None:
+        self._keep_log(job)
         with suppress(OSError):  # the disk may be full; the message below is what counts
             report = {"rank": failure.rank, "phase": failure.phase, "step": failure.step, "reason": str(failure)}
             write_json(job.attempt_dir / "failure.json", json.dumps(report))

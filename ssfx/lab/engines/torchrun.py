@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.errors import ConfigError, RequeueError, RunError
@@ -129,14 +128,8 @@ class Torchrun(Engine):
         report.note(f"{self.name}: {len(jobs)} case(s) on {first.trained_ranks} {first.trains_on} rank(s)")
         started_with = code()
 
-        def on_record(job: Job, record: dict[str, Any]) -> None:
-            report.step(job.case, record)
-
-        def on_wait(job: Job, what: str) -> None:
-            report.waits(job.case, what)
-
         try:
-            with self._starts(jobs, self._train, sweep.patience, on_record, on_wait, sweep.warned, place) as launch:
+            with self._starts(jobs, self._train, sweep.patience, report, sweep.warned, place) as launch:
                 if launch.note:
                     report.note(launch.note)
                 try:
