@@ -84,10 +84,6 @@ def test_the_rank_that_failed_first_is_the_one_that_is_told() -> None:
 def test_profiling_refuses_what_cannot_be_measured() -> None:
     with pytest.raises(ConfigError, match="use dataset=digits"):
         record_profile("resnet_tiny", "stdlib_text", 2, "cpu")
-    with pytest.raises(ConfigError, match="iterations >= 1"):
-        record_profile("resnet_tiny", "digits", 2, "cpu", iterations=0)
-    with pytest.raises(ConfigError, match="ranks >= 1"):
-        record_profile("resnet_tiny", "digits", 2, "cpu", ranks=0)
     with pytest.raises(ConfigError, match="did you mean 'sgd'"):
         record_profile("resnet_tiny", "digits", 2, "cpu", optimizer="sgb")
 

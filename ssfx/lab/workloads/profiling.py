@@ -7,16 +7,16 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from operator import attrgetter
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -103,7 +103,7 @@ def run_passes(passes: Passes) -> tuple[Timed, ...]:
     context = multiprocessing.get_context("spawn")
     ranks = passes.case.world_size
     with (
-        _environment(steady_memory()),
+        patch.dict(os.environ, steady_memory()),
         ProcessPoolExecutor(ranks, context, _share, (context.Barrier(ranks), os.getpid())) as pool,
     ):
         return _results([pool.submit(_together, passes, rank) for rank in range(ranks)])
@@ -118,21 +118,6 @@ def _results(ranks: list[Future[Timed]]) -> tuple[Timed, ...]:
     if isinstance(first, BrokenProcessPool):
         raise RunError(f"one of {len(ranks)} profiling processes died; there may be too little memory for them")
     raise first
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Processes started inside have these variables."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 _LAUNCHER_LOOK_S = 0.5
@@ -279,10 +264,6 @@ def record_profile(
     without a gradient comes last. Times are rounded to nanoseconds. ConfigError when the data set does not fit the
     model or the ranks do not fit the machine.
     """
-    if iterations < 1 or warmup < 0:
-        raise ConfigError(f"profiling needs iterations >= 1 and warmup >= 0, got {iterations} and {warmup}")
-    if ranks < 1:
-        raise ConfigError(f"profiling needs ranks >= 1, got {ranks}")
     if device == "cuda" and accelerator.count(device) < ranks:
         raise ConfigError(f"ranks={ranks} needs as many GPUs and torch finds {accelerator.count(device)}; use fewer")
     case = Case(

@@ -58,17 +58,11 @@ def checked(tokenizer: Any, limit: int, where: str) -> Any:
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     """Return a byte-pair tokenizer (Sennrich et al. 2016) over bytes, trained on `texts`, of at most so many tokens."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import ByteLevelBPETokenizer
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
+    found = ByteLevelBPETokenizer()
+    found.train_from_iterator(texts, vocabulary, min_frequency=0, show_progress=False, special_tokens=list(SPECIAL))
+    return found._tokenizer
 
 
 def special(tokenizer: Any, token: str, where: str) -> int:
