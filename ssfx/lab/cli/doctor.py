@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -43,9 +41,7 @@ def doctor(as_json: bool, gpu: bool) -> None:
     found = examine()
     broken = [check.what for check in found.checks if check.required and not check.runs]
     if as_json:
-        checks = [
-            {"what": one.what, "runs": one.runs, "why": one.why, "required": one.required} for one in found.checks
-        ]
+        checks = list(map(asdict, found.checks))
         click.echo(json.dumps({"facts": dict(found.facts), "checks": checks, "ready": not broken}))
         if broken:
             raise click.exceptions.Exit(1)
@@ -102,13 +98,14 @@ class Examination:
 def examine() -> Examination:
     """Return facts and checks; takes seconds, because PyTorch is imported in a process of its own."""
     torch, problem = ask_torch()
-    free = shutil.disk_usage(_existing(results_dir())).free
+    above = next(path for path in (results_dir(), *results_dir().parents) if path.exists())  # nothing may be there yet
+    free = shutil.disk_usage(above).free
     datasets = _datasets()
     backends = [name for name in ("gloo", "nccl") if torch.get(name)]
     facts = (
         ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        ("core packages", _versions(CORE_PACKAGES)),
-        ("other packages", _versions(OTHER_PACKAGES)),
+        ("core packages", ", ".join(map(_version, CORE_PACKAGES))),
+        ("other packages", ", ".join(map(_version, OTHER_PACKAGES))),
         ("CPU cores", str(machine.cores())),
         ("memory", f"{machine.memory_bytes() / 2**30:.1f} GiB free"),
         ("GPUs", ", ".join(machine.gpus()) or "none"),
@@ -118,7 +115,8 @@ def examine() -> Examination:
         ("installed", "from a checkout" if (conf_dir().parent / "pyproject.toml").exists() else "from a wheel"),
         ("reference rows", f"{len(reference_files(reference_dir()))} files that came with ssfx"),
     )
-    checks = (*_engines(torch, problem), *_precisions(torch, problem), *_data(datasets), *_space(free))
+    data = (Check(f"dataset={name}", not why, why) for name, why in datasets)
+    checks = (*_engines(torch, problem), *_precisions(torch, problem), *data, *_space(free))
     return Examination(facts, checks)
 
 
@@ -172,10 +170,6 @@ def _precisions(torch: dict[str, Any], problem: str) -> list[Check]:
     ]
 
 
-def _data(datasets: list[tuple[str, str]]) -> list[Check]:
-    return [Check(f"dataset={name}", not why, why) for name, why in datasets]
-
-
 def _space(free: int) -> list[Check]:
     if free >= FREE_BYTES_WANTED:
         return []
@@ -202,23 +196,11 @@ def _datasets() -> list[tuple[str, str]]:
     return found
 
 
-def _versions(packages: Iterable[str]) -> str:
-    return ", ".join(f"{name} {_version(name)}" for name in packages)
-
-
 def _version(package: str) -> str:
     try:
-        return metadata.version(package)
+        return f"{package} {metadata.version(package)}"
     except metadata.PackageNotFoundError:
-        return "missing"
-
-
-def _existing(path: os.PathLike[str]) -> str:
-    """Return the nearest existing folder above `path`; results need not have been written yet."""
-    text = os.fspath(path)
-    while not os.path.exists(text):  # noqa: PTH110
-        text = os.path.dirname(text)  # noqa: PTH120
-    return text
+        return f"{package} missing"
 
 
 def check_gpus_here(as_json: bool) -> None:
@@ -232,7 +214,7 @@ def check_gpus_here(as_json: bool) -> None:
         raise RunError("this PyTorch sees no GPU, though nvidia-smi does; install a build of torch for CUDA")
     path = record_path()
     check_writable(path.parent, "set SSFX_RESULTS to a folder of yours")
-    record = check_gpus("cuda", gpus, sizes_on_gpu(), _tell_nothing if as_json else _tell)
+    record = check_gpus("cuda", gpus, sizes_on_gpu(), (lambda _: None) if as_json else _tell)
     write_json(path, record.to_json())
     if as_json:
         click.echo(record.to_json())
@@ -254,7 +236,3 @@ def _tell(part: Part) -> None:
     )
     for problem in part.problems:
         say(f"{part.name} failed: {problem}", "    ", "", fg="red")
-
-
-def _tell_nothing(part: Part) -> None:
-    """All of it is printed at the end."""

@@ -23,11 +23,11 @@ QUALITY = {
 }
 
 
-def print_outcome(rows: Sequence[Row], wide: bool = False) -> None:
+def print_outcome(rows: Sequence[Row]) -> None:
     """Print a table for every workload and cluster of `rows`, the fastest scheme first, and what to beware of."""
     for panel in panels(rows):
         click.echo()
-        print_panel(panel, wide)
+        print_panel(panel, wide=False)
 
 
 def plain_outcome(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ssfx.lab.calibration.calibrate_cluster import Calibrated
     from ssfx.perf_model.timing_model import TimingModel
     from ssfx.planning.plan import TensorSpec
-    from ssfx.planning.profile import Profile
 
 
 class _ModelByDefault(click.Group):

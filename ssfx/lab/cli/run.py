@@ -35,11 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ssfx.core.case import Case
-    from ssfx.core.errors import RunError
     from ssfx.core.slurm_site import Site
     from ssfx.lab.config.cases import Job
-    from ssfx.lab.engines.slurm import Slurm
-    from ssfx.lab.results.store import Store
     from ssfx.perf_model.target import Target
 
 
@@ -225,16 +222,9 @@ def _how(job: Job) -> str:
     kind = engines[job.engine].kind
     if not job.targets:
         return f"{kind} on {'nodes that Slurm gives' if job.engine == 'slurm' else 'this machine'}"
-    costs, profiles = (sorted({kind_of(target) for target in job.targets}) for kind_of in (_costs, _profile))
+    costs = sorted({target.system.origin.kind for target in job.targets})
+    profiles = sorted({target.profile.origin.kind for target in job.targets})
     return f"{kind} ({'/'.join(costs)} costs, {'/'.join(profiles)} profiles)"
-
-
-def _costs(target: Target) -> str:
-    return target.system.origin.kind
-
-
-def _profile(target: Target) -> str:
-    return target.profile.origin.kind
 
 
 def _rests_on(target: Target) -> str:

@@ -18,7 +18,6 @@ from ssfx.lab.results.store import RunLock
 from ssfx.lab.worker.heartbeat import read_beat
 
 if TYPE_CHECKING:
-    from ssfx.core.case import Case
     from ssfx.lab.results.store import Store
 
 LOOK_S = 5.0

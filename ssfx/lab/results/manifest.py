@@ -101,9 +101,5 @@ def describe(machine: Mapping[str, Any]) -> str:
 def busy_s() -> float:
     """Return the seconds all cores together were busy since boot, with any process; differences are what counts."""
     times = psutil.cpu_times()
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - _counted_twice(times))
-
-
-def _counted_twice(times: Any) -> float:
-    # Linux counts guest time as user time as well.
-    return float(getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0))
+    idle_or_twice = ("idle", "iowait", "guest", "guest_nice")  # Linux counts guest time as user time as well
+    return float(sum(times) - sum(getattr(times, name, 0.0) for name in idle_or_twice))
