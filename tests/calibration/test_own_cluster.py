@@ -8,15 +8,21 @@ from processes import finished, torchrun
 
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.errors import ConfigError
-from ssfx.lab.calibration.own_cluster import NodeGroups, Rate, main, sheet_of
+from ssfx.lab.calibration.cluster_import import cluster_text
+from ssfx.lab.calibration.own_cluster import main, sheet_of
+from ssfx.perf_model.exchange_tables import ExchangeTable
 
 
 def test_the_file_says_what_was_measured_and_is_a_cluster(tmp_path):
-    found = NodeGroups(
-        3, 4, "rtx3090", "NVIDIA GeForce RTX 3090", "nccl", Rate(20.0, 220e-6, 12), Rate(90.0, 60e-6, 4), 64
-    )
+    def table(ranks: int, gbps: float, least_us: float) -> ExchangeTable:
+        large = 2**26
+        most_us = 8e-3 * 2 * (ranks - 1) / ranks * large / gbps
+        return ExchangeTable("all_reduce", ranks, 4, (4 * ranks, large), (least_us, most_us))
+
+    text, notes = cluster_text([table(12, 20.0, 220), table(4, 90.0, 60)], "rtx3090", "NVIDIA GeForce RTX 3090", "mine")
+    assert notes == []
     path = tmp_path / "mine.yaml"
-    path.write_text(found.to_yaml())
+    path.write_text(text)
     said = yaml.safe_load(path.read_text())
     assert said["intra"] == {"gbps": 90.0, "efficiency": 1.0, "latency_s": 1e-5}
     assert said["inter"] == {"gbps": 20.0, "efficiency": 1.0, "latency_s": 1e-5, "rdma": False}

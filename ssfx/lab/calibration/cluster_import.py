@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -61,7 +61,7 @@ def imported(paths: Sequence[Path], *, nodes: int | None = None, device: str = "
     if sheet not in devices.device_names():
         devices.device(sheet)
     names = " and ".join(sorted({log.device for log, _ in files.logs if log.device}))
-    text, more = _yaml(tables, sheet, names, _sources(files), files.base, nodes)
+    text, more = cluster_text(tables, sheet, names, _sources(files), files.base, nodes)
     return Imported(text, tuple(tables), (*dict.fromkeys(notes), *more))
 
 
@@ -168,15 +168,14 @@ def _plain(table: ExchangeTable) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _yaml(
-    tables: Sequence[ExchangeTable],
-    sheet: str,
-    names: str,
-    source: str,
-    base: dict[str, Any],
-    asked: int | None,
-) -> tuple[str, list[str]]:
-    """Return the text of the cluster file, and what in it is an assumption."""
+def cluster_text(
+    tables: Sequence[ExchangeTable], sheet: str, names: str, source: str, base: Mapping[str, Any] = {},
+    asked: int | None = None,
+) -> tuple[str, list[str]]:  # fmt: skip
+    """Return the text of the cluster file, and what in it is an assumption.
+
+    `names`: what the devices call themselves. `base`: what another file says, `asked`: how many nodes, without tables.
+    """
     main = max(tables, key=lambda one: (one.ranks, one.collective == "all_reduce"), default=None)
     per_node = main.ranks_per_node if main else base.get("devices_per_node")
     nodes = main.ranks // main.ranks_per_node if main else asked or base.get("nodes")

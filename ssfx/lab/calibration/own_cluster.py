@@ -8,13 +8,11 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,8 +20,9 @@ import torch.distributed as dist
 from ssfx.core import accelerator
 from ssfx.core.errors import ConfigError, SsfxError
 from ssfx.core.files import write_atomic
+from ssfx.lab.calibration.cluster_import import cluster_text
 from ssfx.perf_model import devices
-from ssfx.perf_model.exchange_tables import ExchangeTable, exchange_lines
+from ssfx.perf_model.exchange_tables import ExchangeTable, sized
 
 HOW = "torchrun --nproc-per-node RANKS -m ssfx.lab.profile_network --out cluster.yaml"
 LARGE_MIB = 64
@@ -31,63 +30,10 @@ STEP = 4
 """Each size of the sweep is so many times the one before."""
 _CALLS = 10
 _TIMEOUT_S = 120
-_SMALL_NUMEL = 1
 
 
-@dataclass(frozen=True)
-class Rate:
-    """What all-reduces among some ranks take: the bus bandwidth of a large one, and the seconds of a small one."""
-
-    gbps: float
-    small_s: float
-    ranks: int
-
-    @property
-    def latency_s(self) -> float:
-        """Seconds of one message, as a ring of so many ranks needs 2 (ranks - 1) of them."""
-        return self.small_s / (2 * (self.ranks - 1))
-
-
-@dataclass(frozen=True)
-class NodeGroups:
-    """The measured cluster: `inside` is None with one rank a node, `everyone` is of all ranks."""
-
-    nodes: int
-    devices_per_node: int
-    device: str
-    hardware: str
-    backend: str
-    everyone: Rate
-    inside: Rate | None
-    large_mib: int
-    tables: tuple[ExchangeTable, ...] = ()
-    """Of all ranks, by size."""
-
-    def to_yaml(self) -> str:
-        """Return the text of a cluster file; numbers of links are what was reached, so that their efficiency is 1."""
-        inside = self.inside or self.everyone
-        all_us = 1e6 * self.everyone.small_s
-        source = (
-            f"ssfx.lab.profile_network over {self.backend}, {datetime.now(UTC).date().isoformat()}, {self.hardware}; "
-            f"an all-reduce of {self.large_mib} MiB on all ranks at {self.everyone.gbps:.4g} Gbit/s, of 4 bytes in "
-            f"{all_us:.4g} us"
-        )
-        lines = [
-            f"summary: {self.nodes} nodes of {self.devices_per_node} {self.device}, measured",
-            f"nodes: {self.nodes}", f"devices_per_node: {self.devices_per_node}", f"device: {self.device}",
-            "nics_per_node: 1", f"intra: {_link(inside)}", f"inter: {_link(self.everyone, ', rdma: false')}",
-            f"small_allreduce_us: {all_us:.4g}", f"source: '{source}'", "calibration: nominal",
-        ]  # fmt: skip
-        return "\n".join([*lines, *exchange_lines(self.tables)]) + "\n"
-
-
-def _link(rate: Rate, also: str = "") -> str:
-    # Without RDMA an all-reduce along a tree is charged what the bytes of a ring take, which is what was measured.
-    return f"{{gbps: {rate.gbps:.4g}, efficiency: 1.0, latency_s: {rate.latency_s:.3e}{also}}}"
-
-
-def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LARGE_MIB) -> NodeGroups:
-    """Return what the ranks of the default group measured together, equal on all of them.
+def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LARGE_MIB) -> tuple[str, list[str]]:
+    """Return the cluster file of what the ranks of the default group measured together, and lines for people.
 
     `device` names a data sheet; None: the one that the GPUs' name fits. ConfigError where none fits, or where nodes
     have different numbers of ranks.
@@ -100,19 +46,27 @@ def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LA
         raise ConfigError(f"nodes have {min(counts)} to {max(counts)} ranks; start the same number on each")
     on_gpu = dist.get_backend() == "nccl"
     where = accelerator.in_use("cuda" if on_gpu else "cpu")
-    name = accelerator.name(where) if on_gpu else "cpu"
-    sheet = device or sheet_of(name)
-    everyone = _rate(None, world, where, large_mib)
-    inside = None
+    name = accelerator.name(where) if on_gpu else platform.machine()
+    sheet = device or sheet_of(name if on_gpu else "cpu")
+    backend = dist.get_backend()
+    tables = exchange_tables(world, devices_per_node, where, large_mib, backend)
+    said = [
+        f"{world // devices_per_node} nodes of {devices_per_node} {sheet} ({name}), {backend}",
+        _line("all ranks", tables[0]),
+    ]
     if 1 < devices_per_node < world:
         starts = range(0, world, devices_per_node)
         groups = [dist.new_group(list(range(start, start + devices_per_node))) for start in starts]
-        inside = _rate(groups[rank // devices_per_node], devices_per_node, where, large_mib)
-    tables = exchange_tables(world, devices_per_node, where, large_mib, dist.get_backend())
-    return NodeGroups(
-        world // devices_per_node, devices_per_node, sheet, name if on_gpu else platform.machine(),
-        dist.get_backend(), everyone, inside, large_mib, tables,
-    )  # fmt: skip
+        inside = partial(dist.all_reduce, group=groups[rank // devices_per_node])
+        tables += (_table("all_reduce", inside, devices_per_node, devices_per_node, where, large_mib, backend),)
+        said.append(_line("inside a node", tables[-1]))
+    text, notes = cluster_text(tables, sheet, name, f"{tables[0].source} over {backend}, {name}")
+    return text, [*said, *notes]
+
+
+def _line(what: str, table: ExchangeTable) -> str:
+    small, least_us = sized(table.nbytes[0]), table.us[0]
+    return f"{what:14} {table.busbw_gbps:9.2f} Gbit/s bus bandwidth, {least_us:9.1f} us for {small}"
 
 
 def sheet_of(name: str) -> str:
@@ -130,18 +84,22 @@ def exchange_tables(
     world: int, per_node: int, where: torch.device, large_mib: int, backend: str
 ) -> tuple[ExchangeTable, ...]:
     """Return what collectives among all ranks take from a few bytes up, as nccl-tests counts them."""
-    library = accelerator.transport_version(backend)
+    return tuple(_table(name, call, world, per_node, where, large_mib, backend) for name, call in _COLLECTIVES.items())
+
+
+def _table(
+    name: str, call: Callable[[torch.Tensor], object], ranks: int, per_node: int, where: torch.device, large_mib: int,
+    backend: str,
+) -> ExchangeTable:  # fmt: skip
+    sizes, us, nbytes = [], [], 4 * ranks
+    while nbytes <= large_mib * 2**20:
+        data = torch.zeros(nbytes // 4, dtype=torch.float32, device=where)
+        sizes.append(nbytes)
+        us.append(1e6 * _seconds(partial(call, data), where))
+        nbytes *= STEP
     source = f"ssfx.lab.profile_network, {datetime.now(UTC).date().isoformat()}"
-    tables = []
-    for name, call in _COLLECTIVES.items():
-        sizes, us, nbytes = [], [], 4 * world
-        while nbytes <= large_mib * 2**20:
-            data = torch.zeros(nbytes // 4, dtype=torch.float32, device=where)
-            sizes.append(nbytes)
-            us.append(1e6 * _seconds(partial(call, data), where))
-            nbytes *= STEP
-        tables.append(ExchangeTable(name, world, per_node, tuple(sizes), tuple(us), library, source))
-    return tuple(tables)
+    library = accelerator.transport_version(backend)
+    return ExchangeTable(name, ranks, per_node, tuple(sizes), tuple(us), library, source)
 
 
 def _gather(data: torch.Tensor) -> None:
@@ -156,15 +114,6 @@ _COLLECTIVES: Mapping[str, Callable[[torch.Tensor], object]] = {
     "all_reduce": dist.all_reduce, "all_gather": _gather, "alltoall": _to_all,
 }  # fmt: skip
 """What is swept, by sizes of the whole: what a rank contributes, or of all_gather receives."""
-
-
-def _rate(group: Any, ranks: int, where: torch.device, large_mib: int) -> Rate:
-    small = torch.zeros(_SMALL_NUMEL, dtype=torch.float32, device=where)
-    small_s = _seconds(partial(dist.all_reduce, small, group=group), where)
-    large = torch.zeros(large_mib * 2**18, dtype=torch.float32, device=where)
-    seconds = _seconds(partial(dist.all_reduce, large, group=group), where)
-    bits = 8 * large.numel() * large.element_size()
-    return Rate(2 * (ranks - 1) / ranks * bits / seconds / 1e9, small_s, ranks)
 
 
 def _seconds(call: Callable[[], object], where: torch.device) -> float:
@@ -205,9 +154,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         accelerator.use(kind, local)
         dist.init_process_group(accelerator.transport(kind), timeout=timedelta(seconds=_TIMEOUT_S))
         try:
-            found = measure_nodes(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), asked.device, asked.mib)
+            text, said = measure_nodes(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), asked.device, asked.mib)
             if dist.get_rank() == 0:
-                _tell(found, asked.out)
+                asked.out.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(asked.out, text)
+                next_ = f"Next: ssfx advise model=resnet50 cluster={asked.out}, or profile=FILE for a model of your own"
+                print(*said, asked.out, next_, sep="\n")
             dist.barrier()
         finally:
             dist.destroy_process_group()
@@ -216,13 +168,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"ssfx.lab.profile_network: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 1)
     return 0
-
-
-def _tell(found: NodeGroups, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, found.to_yaml())
-    print(f"{found.nodes} nodes of {found.devices_per_node} {found.device} ({found.hardware}), {found.backend}")
-    for name, rate in (("all ranks", found.everyone), ("inside a node", found.inside)):
-        if rate is not None:
-            print(f"{name:14} {rate.gbps:9.2f} Gbit/s bus bandwidth, {1e6 * rate.small_s:9.1f} us for 4 bytes")
-    print(f"{path}\nNext: ssfx advise model=resnet50 cluster={path}, or profile=FILE for a model of your own")
