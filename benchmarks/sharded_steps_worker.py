@@ -22,7 +22,7 @@ from torch.distributed.fsdp import fully_shard
 
 import ssfx
 from ssfx.core import machine
-from ssfx.lab.calibration.measure import end_with_launcher
+from ssfx.lab.worker.stop import die_with_launcher
 
 WORDS, WIDTH, LENGTH, BLOCKS = 512, 256, 16, 4
 WARM_STEPS = 2
@@ -110,7 +110,7 @@ def main(request_file: str) -> None:
     """Take turns as the request says; rank 0's result.json then lies in the folder of the request."""
     request = json.loads(Path(request_file).read_text())
     folder, rank, world = Path(request_file).parent, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    end_with_launcher()
+    die_with_launcher()
     machine.share_cores(rank, world)
     torch.set_num_threads(1)
     dist.init_process_group(

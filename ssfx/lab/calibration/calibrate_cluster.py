@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 from ssfx.compressors import compressors
 from ssfx.core import machine
-from ssfx.core.errors import ConfigError, RunError
+from ssfx.core.errors import RunError
 from ssfx.core.origin import Origin
 from ssfx.lab.engines.failure import is_peer_error
-from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
+from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network
 from ssfx.lab.engines.launch import GRACE_S, settings
 from ssfx.lab.engines.netns import measure
 from ssfx.lab.results.manifest import busy_s, describe, hardware, versions
@@ -62,9 +62,7 @@ def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> C
     """
     from ssfx.lab.calibration.measure_exchange import PRIMITIVES, REDUCERS
 
-    network = Network.of(cluster)
-    if network and (problem := missing()):
-        raise ConfigError(f"cluster={cluster} cannot be emulated here, {problem}; use cluster=local")
+    network = Network.here(cluster)
     # Every rank holds what all of them gather.
     room = machine.memory_bytes() // (4 * ranks * (ranks + 1))
     request = {"max_bytes": min(max_bytes, room), "primitives": [*PRIMITIVES, *REDUCERS]}

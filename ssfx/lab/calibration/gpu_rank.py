@@ -17,14 +17,15 @@ import torch.distributed as dist
 from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core import accelerator
 from ssfx.lab.calibration.gpu_parts import PARTS, Sizes, one_line
-from ssfx.lab.calibration.measure import COLLECTIVE_TIMEOUT_S, end_with_launcher
+from ssfx.lab.calibration.measure import COLLECTIVE_TIMEOUT_S
+from ssfx.lab.worker.stop import die_with_launcher
 
 
 def main(request_file: str) -> None:
     """Do the part that the request names; rank 0's result.json lies in its folder, with the problems of all ranks."""
     request = json.loads(Path(request_file).read_text())
     folder, rank, world = Path(request_file).parent, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    end_with_launcher()
+    die_with_launcher()
     kind: str = request["kind"]
     shared = world > accelerator.count(kind)
     where = accelerator.use(kind, 0 if shared else rank)

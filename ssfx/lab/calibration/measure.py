@@ -7,7 +7,6 @@ is read by `calibrate_cluster`. All ranks do the same at the same time, because 
 import json
 import os
 import sys
-import threading
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
@@ -27,6 +26,7 @@ from ssfx.core import machine
 from ssfx.core.origin import Origin
 from ssfx.lab.calibration.measure_compressors import between_layers, codec_points, cold_s, cpu_s, crowding
 from ssfx.lab.calibration.measure_exchange import exchange_points
+from ssfx.lab.worker.stop import die_with_launcher
 from ssfx.planning.costs import Costs, Curve, Overheads, ring_exchange
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
@@ -45,7 +45,7 @@ def main(request_file: str) -> None:
     """Measure what the request asks for; rank 0's result.json then lies in the folder of the request."""
     request = json.loads(Path(request_file).read_text())
     folder, rank = Path(request_file).parent, int(os.environ["RANK"])
-    end_with_launcher()
+    die_with_launcher()
     machine.share_cores(rank, int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
     store = f"file://{folder / 'store'}"
@@ -68,16 +68,6 @@ def main(request_file: str) -> None:
         (folder / "result.json").write_text(json.dumps(found))
     comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()  # no rank leaves while a peer may still be reading
     os._exit(0)  # an orderly end of torch takes seconds and nothing is left to be saved
-
-
-def end_with_launcher() -> None:
-    """End this process when its standard input closes: the launcher is gone."""
-
-    def wait() -> None:
-        os.read(0, 1)
-        os._exit(1)
-
-    threading.Thread(target=wait, name="launcher-watch", daemon=True).start()
 
 
 _MANY, _SMALL = 96, 16

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from ssfx.core.errors import RunError
+from ssfx.core.errors import ConfigError, RunError
 
 INTERFACE = "eth0"
 """The line of each host, as it is called inside its namespace."""
@@ -44,6 +44,14 @@ class Network:
         """Return the network of a cluster called emulated_{hosts}x{rate}, None for any other name."""
         found = _PRESET.fullmatch(cluster)
         return cls(int(found[1]), int(found[2]) / (1000 if found[3] == "mbit" else 1)) if found else None
+
+    @classmethod
+    def here(cls, cluster: str) -> Network | None:
+        """Return the same; ConfigError where this machine cannot emulate it."""
+        network = cls.of(cluster)
+        if network and (problem := missing()):
+            raise ConfigError(f"cluster={cluster} cannot be emulated here, {problem}; use cluster=local")
+        return network
 
     @property
     def burst_bytes(self) -> int:

@@ -22,7 +22,7 @@ from ssfx.core.rows import Row
 from ssfx.lab.engines.base import engines
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.failure import Failure, diagnose
-from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network, missing
+from ssfx.lab.engines.hosts import INTERFACE, Hosts, Network
 from ssfx.lab.engines.job import Job
 from ssfx.lab.engines.launch import Launch, settings, worker
 from ssfx.lab.engines.places import Place
@@ -204,11 +204,9 @@ class Netns(Torchrun):
 
 
 def _network(cluster: str) -> Network:
-    network = Network.of(cluster)
+    network = Network.here(cluster)
     if network is None:
         raise ConfigError(f"cluster={cluster} is not an emulated one; use cluster=emulated_2x1gbit, or engine=torchrun")
-    if problem := missing():
-        raise ConfigError(f"cluster={cluster} cannot be emulated here, {problem}; use cluster=local")
     return network
 
 

@@ -13,9 +13,7 @@ import random
 import resource
 import signal
 import socket
-import stat
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +33,7 @@ from ssfx.core.files import created, loads, of_writing, own_folder, read, write_
 from ssfx.lab.results.manifest import busy_s, now
 from ssfx.lab.worker.faults import Injector
 from ssfx.lab.worker.heartbeat import Heartbeat
-from ssfx.lab.worker.stop import StopRequests
+from ssfx.lab.worker.stop import StopRequests, die_with_launcher
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.sharded import ShardedExchange
 from ssfx.lab.workloads.train import StoppedAtCheckpoint
@@ -239,18 +237,6 @@ def _case_in(run_dir: Path) -> Case:
     if case.run_id != run_dir.name:
         raise RunError(f"{run_dir / 'case.json'} is the case of run {case.run_id}; remove it and start again")
     return case
-
-
-def die_with_launcher() -> None:
-    """End this process when the launcher is gone, even killed: its end of the standard input pipe is then closed."""
-    if not stat.S_ISFIFO(os.fstat(0).st_mode):
-        return
-
-    def wait() -> None:
-        os.read(0, 1)
-        os._exit(1)
-
-    threading.Thread(target=wait, name="launcher-watch", daemon=True).start()
 
 
 def _join(case: Case, store_file: str | None) -> None:

@@ -1,6 +1,12 @@
-"""Stopping at a checkpoint on request: all ranks after the same step, without a message of their own in other steps."""
+"""Stopping at a checkpoint on request: all ranks after the same step, without a message of their own in other steps.
 
+Ending with the launcher, however that ended.
+"""
+
+import os
 import signal
+import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +66,18 @@ class StopRequests:
         if self._store is not None:
             return int(self._store.get(self._key)) if self._store.check([self._key]) else None
         return int(self._file.read_text()) if self._file.exists() else None
+
+
+def die_with_launcher() -> None:
+    """End this process when the launcher is gone, even killed: its end of the standard input pipe is then closed."""
+    if not stat.S_ISFIFO(os.fstat(0).st_mode):
+        return
+
+    def wait() -> None:
+        os.read(0, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="launcher-watch", daemon=True).start()
 
 
 def _default_store() -> Any:

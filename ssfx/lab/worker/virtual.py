@@ -18,8 +18,8 @@ from ssfx.advice.cases import planning_inputs
 from ssfx.collectives.comm import Comm
 from ssfx.collectives.local_comm import World
 from ssfx.core import accelerator
-from ssfx.lab.worker.rank import RankRun, die_with_launcher, read_batch, watch_kernels
-from ssfx.lab.worker.stop import StopRequests
+from ssfx.lab.worker.rank import RankRun, read_batch, watch_kernels
+from ssfx.lab.worker.stop import StopRequests, die_with_launcher
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.train import StoppedAtCheckpoint
 
