@@ -46,10 +46,6 @@ class Calibrated:
     points: Mapping[str, Any]
     others: float
 
-    def points_json(self) -> str:
-        """Return the points as JSON text."""
-        return json.dumps(self.points, separators=(",", ":"))
-
 
 IN_FLIGHT = 2
 """Exchanges that gloo works on at a time: it has so many threads for each group of ranks."""

@@ -114,7 +114,7 @@ def _tables(logs: Sequence[tuple[Log, str]], nodes: int | None) -> list[Exchange
     """Return a table of each collective and number of ranks; of several logs of one, the median of each size."""
     groups: dict[tuple[str, int, int], list[tuple[Log, str]]] = {}
     for log, where in logs:
-        per_node = log.ranks_per_node or _per_node(log.ranks, nodes)
+        per_node = log.ranks_per_node or (log.ranks // nodes if nodes and log.ranks % nodes == 0 else 0)
         if not per_node:
             raise ConfigError(f"{where} does not say on how many machines its {log.ranks} ranks ran; add --nodes N")
         groups.setdefault((log.collective, log.ranks, per_node), []).append((log, where))
@@ -133,11 +133,6 @@ def _tables(logs: Sequence[tuple[Log, str]], nodes: int | None) -> list[Exchange
             )
         )  # fmt: skip
     return tables
-
-
-def _per_node(ranks: int, nodes: int | None) -> int:
-    """Return the ranks of a node of a log that does not list them; 0 where nothing tells."""
-    return ranks // nodes if nodes and ranks % nodes == 0 else 0
 
 
 def _sheet(files: _Files) -> str:

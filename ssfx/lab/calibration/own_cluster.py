@@ -41,7 +41,8 @@ def measure_nodes(devices_per_node: int, device: str | None, large_mib: int = LA
     world, rank = dist.get_world_size(), dist.get_rank()
     if world == 1:
         raise ConfigError(f"one rank exchanges nothing; start more: {HOW}")
-    counts = _gathered(devices_per_node)
+    counts = [0] * world
+    dist.all_gather_object(counts, devices_per_node)
     if len(set(counts)) > 1:
         raise ConfigError(f"nodes have {min(counts)} to {max(counts)} ranks; start the same number on each")
     on_gpu = dist.get_backend() == "nccl"
@@ -129,12 +130,6 @@ def _seconds(call: Callable[[], object], where: torch.device) -> float:
     slowest = torch.tensor([median(times[2:])], dtype=torch.float64, device=where)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return float(slowest)
-
-
-def _gathered(value: int) -> list[int]:
-    found: list[int | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, value)
-    return [one for one in found if one is not None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

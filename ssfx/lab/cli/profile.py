@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -350,7 +351,8 @@ def keep(found: Calibrated) -> None:
     """Write the TimingModel and the points it was made from, and say so."""
     folder, system = written_dir(), found.system
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / points_name(system.name, system.world_size), found.points_json())
+    points = json.dumps(found.points, separators=(",", ":"))
+    write_json(folder / points_name(system.name, system.world_size), points)
     path = folder / file_name(system.name, system.world_size)
     write_json(path, system.to_json())
     click.echo(f"{system.origin.kind} on {system.origin.hardware}, {system.origin.date}: {system.origin.note}")

@@ -122,7 +122,7 @@ class _LstmLayer(torch.autograd.Function):
         ctx.trace = trace
         ctx.save_for_backward(x, w_in, w_state, out, gates)
         trace.used([w_in])
-        trace.book(_product([x, w_in, gates], x.numel() * w_in.shape[0]))
+        trace.book(_products(1, x.numel() * w_in.shape[0], [x, w_in, gates]))
         trace.used([w_state])
         trace.book(_steps(x, w_state, out, gates))
         return out
@@ -133,8 +133,8 @@ class _LstmLayer(torch.autograd.Function):
         trace = ctx.trace
         trace.book(_steps(x, w_state, out, gates))
         for factor, weight in ((x, w_in), (out, w_state)):
-            trace.book(_product([gates, factor, weight], gates.numel() * factor.shape[-1]))
-        trace.book(_product([gates, w_in, x], gates.numel() * x.shape[-1]))
+            trace.book(_products(1, gates.numel() * factor.shape[-1], [gates, factor, weight]))
+        trace.book(_products(1, gates.numel() * x.shape[-1], [gates, w_in, x]))
         trace.book(Work(kernels=1, other_bytes=nbytes(gates)))
         bias = gates.new_empty(w_in.shape[0])
         return None, x.new_empty(x.shape), w_in.new_empty(w_in.shape), w_state.new_empty(w_state.shape), bias, bias
@@ -142,10 +142,6 @@ class _LstmLayer(torch.autograd.Function):
 
 def _products(count: int, multiplications: int, operands: list[Tensor]) -> Work:
     return Work(kernels=1, matmul_flops=2 * count * multiplications, matmul_bytes=sum(map(nbytes, operands)))
-
-
-def _product(operands: list[Tensor], multiplications: int) -> Work:
-    return _products(1, multiplications, operands)
 
 
 def _steps(x: Tensor, w_state: Tensor, out: Tensor, gates: Tensor) -> Work:

@@ -30,7 +30,6 @@ LONGEST = 3
 _ASKED = 4  # words of a question
 _BEFORE = _ASKED + 1  # tokens before the context: the question and a separator
 _SLOT = LONGEST + 1  # words of the context that hold one thing, so that two of them never touch
-_SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "pi", "ro", "su", "ta", "ve")
 
 
 @dataclass(frozen=True)
@@ -134,14 +133,5 @@ VOCABULARY = _FIRST_FILLER + FILLERS
 
 
 def _text(tokens: torch.Tensor) -> str:
-    """Return the words of tokens: those of the questions, "?" for the separator, and made-up ones."""
-    return " ".join(_word(int(token)) for token in tokens)
-
-
-def _word(token: int) -> str:
-    if token < _SEPARATOR:
-        return QUESTIONS[token // _ASKED].split()[token % _ASKED]
-    if token == _SEPARATOR:
-        return "?"
-    high, low = divmod(token, len(_SYLLABLES))
-    return _SYLLABLES[high] + _SYLLABLES[low]
+    """Return tokens as words, which their numbers are; the separator is none."""
+    return " ".join(str(token) for token in tokens.tolist() if token != _SEPARATOR)
