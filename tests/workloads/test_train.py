@@ -219,13 +219,7 @@ def test_a_finished_run_is_only_evaluated_again(tmp_path: Path) -> None:
         ({"dataset": "stdlib_text"}, r"reads gray images.*holds bytes; use dataset=digits"),
         ({"model": "bert_base"}, "use dataset=squad"),
         ({"model": "gpt2_tiny", "dataset": "stdlib_text(seq_len=300)"}, r"use dataset=stdlib_text\(seq_len=256\)"),
-        ({"optimizer": "adamv"}, "did you mean 'adam"),
-        ({"precision": "fp8"}, "precision"),
         ({"precision": "fp16"}, "on the CPU use bf16"),
-        ({"lr": 0.0}, "lr must be positive"),
-        ({"clip_norm": 0.0}, "clip_norm must be positive"),
-        ({"accumulate": 0}, "accumulate must be at least 1"),
-        ({"weight_decay": -1.0}, "weight_decay must not be negative"),
         ({"optimizer": "adam", "momentum": 1.0}, "beta1"),
     ],
 )
