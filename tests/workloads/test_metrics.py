@@ -7,9 +7,18 @@ import torch
 
 from ssfx.core.rows import METRICS
 from ssfx.lab.workloads import datasets
-from ssfx.lab.workloads.metrics import QUALITY, better, quality_of
 from ssfx.lab.workloads.metrics.networks import classes_tally, tokens_tally
-from ssfx.lab.workloads.metrics.tally import added, answers_tally, bleu_tally, exact_match, f1, normalised
+from ssfx.lab.workloads.metrics.tally import (
+    QUALITY,
+    added,
+    answers_tally,
+    better,
+    bleu_tally,
+    exact_match,
+    f1,
+    normalised,
+    quality_of,
+)
 
 
 def test_every_quality_is_a_metric_of_rows() -> None:

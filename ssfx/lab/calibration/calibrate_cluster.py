@@ -51,7 +51,7 @@ IN_FLIGHT = 2
 """Exchanges that gloo works on at a time: it has so many threads for each group of ranks."""
 
 
-def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> Calibrated:
+def calibrate_network(cluster: str, ranks: int) -> Calibrated:
     """Return what exchanges take on `cluster`, local or an emulated one, with one rank on each of its devices.
 
     ConfigError when the cluster cannot be here, RunError when a rank fails.
@@ -61,7 +61,7 @@ def calibrate_network(cluster: str, ranks: int, max_bytes: int = MAX_BYTES) -> C
     network = Network.here(cluster)
     # Every rank holds what all of them gather.
     room = machine.memory_bytes() // (4 * ranks * (ranks + 1))
-    request = {"max_bytes": min(max_bytes, room), "primitives": [*PRIMITIVES, *REDUCERS]}
+    request = {"max_bytes": min(MAX_BYTES, room), "primitives": [*PRIMITIVES, *REDUCERS]}
     found, others = run_ranks(request, ranks, network)
     curves, contention = network_curves(found["exchange"], ranks)
     note = f"ssfx profile network, {_processes(ranks)}, median of back-to-back calls, slowest rank; {_busy(others)}"

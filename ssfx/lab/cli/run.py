@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +24,7 @@ from ssfx.lab.config.plans import check_plans, check_simulations, without_room
 from ssfx.lab.engines import engines
 from ssfx.lab.engines.failure import RunsFailed
 from ssfx.lab.engines.slurm import Slurm
-from ssfx.lab.engines.submission import slurm_folder
+from ssfx.lab.engines.submission import later, slurm_folder, submit
 from ssfx.lab.results.store import Store
 from ssfx.lab.results.wandb_mirror import FILES, mirror
 from ssfx.perf_model.cluster_file import cluster_on
@@ -283,7 +283,7 @@ def slurm_engine(job: Job) -> Slurm:
     """Return the engine as the job's cluster.slurm.* keys want it."""
     engine = engines["slurm"]
     assert isinstance(engine, Slurm)
-    return engine.asking(job.site)
+    return replace(engine, site=job.site)
 
 
 def node_hours(cases: Iterable[Case], site: Site) -> str:
@@ -312,8 +312,6 @@ def print_scripts(job: Job, cases: Iterable[Case], store: Store) -> None:
 
 def submit_and_leave(job: Job, cases: Iterable[Case], figures: Iterable[str], store: Store) -> None:
     """Submit what Slurm has not, and a job that draws `figures` when all of it is over; say how to go on."""
-    from ssfx.lab.engines.submission import later, submit
-
     new = slurm_engine(job).submit(list(cases), store, job.stall_timeout_s)
     if new and (names := list(figures)):
         folder = slurm_folder(store)

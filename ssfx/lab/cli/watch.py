@@ -13,7 +13,7 @@ import click
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import read_json
-from ssfx.lab.engines.submission import latest_tasks, submissions
+from ssfx.lab.engines.submission import latest_tasks, missing, queued, submissions
 from ssfx.lab.results.store import RunLock
 from ssfx.lab.worker.heartbeat import read_beat
 
@@ -72,8 +72,6 @@ def watch(store: Store, look_s: float = LOOK_S) -> None:
 
 def snapshot(store: Store) -> Snapshot:
     """Return how far the runs in the store, and those that Slurm was given, are now."""
-    from ssfx.lab.engines.submission import missing, queued
-
     found = Snapshot()
     queue: dict[str, str] = {}
     submitted = submissions(store)

@@ -19,7 +19,6 @@ from ctypes import CDLL, get_errno
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 
 from ssfx.core.errors import ConfigError, RunError
 
@@ -91,9 +90,7 @@ class Hosts:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def address(self, host: int) -> str:

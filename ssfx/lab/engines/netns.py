@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ssfx.core.errors import ConfigError, RunError
@@ -144,11 +143,9 @@ class HostsLaunch(Launch):
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         with self._stack:
-            super().__exit__(kind, error, trace)
+            super().__exit__(*error)
 
     @property
     def note(self) -> str:

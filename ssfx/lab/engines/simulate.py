@@ -3,11 +3,10 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import CDLL
 from dataclasses import asdict
 from functools import partial
-from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -61,11 +60,10 @@ class Simulate(Engine):
         rows = {case.run_id: row for case in cases if (row := store.row(case)) is not None}
         todo = list({case.run_id: case for case in cases if case.run_id not in rows}.values())
         started_with = code() if todo else {}
-        done = 0
-        for group in _groups(todo, TOGETHER):
+        for done in range(0, len(todo), TOGETHER):
+            group = todo[done : done + TOGETHER]
             with doing(f"simulating {done + 1} to {done + len(group)} of {len(todo)} runs"):
                 computed = _computed(group, started_with)
-            done += len(group)
             for row, step in computed:
                 try:
                     _keep(row, step, store)
@@ -75,12 +73,6 @@ class Simulate(Engine):
         if progress and todo:
             print(f"simulated {len(todo)} runs in {perf_counter() - began:.1f} s", file=sys.stderr)
         return [rows[case.run_id] for case in cases]
-
-
-def _groups(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
-    left = iter(cases)
-    while group := list(islice(left, size)):
-        yield group
 
 
 Computed = tuple[Row, Simulated | None]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError
@@ -35,6 +36,7 @@ SETTLE_S = 30.0
 """Seconds that a shared file system may take to show here what a node wrote before its task left the queue."""
 
 
+@dataclass
 class Slurm(Engine):
     """Runs each case in a Slurm allocation of its own, as many at a time as Slurm finds nodes for.
 
@@ -46,17 +48,10 @@ class Slurm(Engine):
     name = "slurm"
     summary = "real processes on nodes of a Slurm cluster, one array task for each case"
 
-    def __init__(
-        self, train: str = TRAIN, look_s: float = LOOK_S, settle_s: float = SETTLE_S, site: Site | None = None
-    ) -> None:
-        self._train = train
-        self._look_s = look_s
-        self._settle_s = settle_s
-        self._site = site or Site()
-
-    def asking(self, site: Site) -> Slurm:
-        """Return this engine with another `site`."""
-        return Slurm(self._train, self._look_s, self._settle_s, site)
+    train: str = TRAIN
+    look_s: float = LOOK_S
+    settle_s: float = SETTLE_S
+    site: Site = field(default_factory=Site)
 
     def run(
         self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
@@ -89,7 +84,7 @@ class Slurm(Engine):
     def planned(self, cases: Sequence[Case], store: Store) -> list[Array]:
         """Return the arrays that would be submitted if Slurm had none of `cases` yet; nothing is written."""
         check_measured(cases)
-        return arrays([case for case in cases if store.row(case) is None], store, self._site)
+        return arrays([case for case in cases if store.row(case) is None], store, self.site)
 
     def _submitted(
         self, cases: Sequence[Case], store: Store, report: Report, stall_timeout_s: float | None, rows: dict[str, Row]
@@ -110,8 +105,8 @@ class Slurm(Engine):
                     report.note(f"run {case.run_id} ({case.label}) is Slurm's task {known.task} already")
                 else:
                     new.append(case)
-            for array in arrays(new, store, self._site):
-                done = submit_array(array, store, self._train, stall_timeout_s, self._site)
+            for array in arrays(new, store, self.site):
+                done = submit_array(array, store, self.train, stall_timeout_s, self.site)
                 tasks |= done.tasks
                 report.note(
                     f"slurm: job {done.job}, {len(array.cases)} task(s) of {array.shape.nodes} node(s), "
@@ -139,22 +134,18 @@ class Slurm(Engine):
                     report.finished(row)
                     del tasks[run_id]
                 elif task.task not in queue and (
-                    _failed(store, case, task) or looked_s - gone_s.setdefault(run_id, looked_s) >= self._settle_s
+                    _failed(store, case, task) or looked_s - gone_s.setdefault(run_id, looked_s) >= self.settle_s
                 ):
                     failures[run_id] = _failure(store, case, task)
                     report.failed(case, failures[run_id])
                     del tasks[run_id]
             if failures and fail_fast:
-                _cancel(tasks.values(), queue)
+                cancel([task.task for task in tasks.values() if task.task in queue])
                 raise RunsFailed(failures)
             if tasks:
-                time.sleep(self._look_s)
+                time.sleep(self.look_s)
         if failures:
             raise RunsFailed(failures)
-
-
-def _cancel(tasks: Collection[ArrayTask], queue: Collection[str]) -> None:
-    cancel([task.task for task in tasks if task.task in queue])
 
 
 def _failed(store: Store, case: Case, task: ArrayTask) -> bool:

@@ -132,9 +132,9 @@ class Store:
             return "new"
         return "failed" if (self.run_dir(case) / f"attempt-{attempts[-1]}" / "failure.json").exists() else "half"
 
-    def claim(self, case: Case, *, wait: bool = False) -> RunLock | None:
-        """Return the exclusive claim on the case's run; None when another launcher has it and `wait` is false."""
-        return RunLock.take(self.run_dir(case), wait=wait)
+    def claim(self, case: Case) -> RunLock | None:
+        """Return the exclusive claim on the case's run; None when another launcher has it."""
+        return RunLock.take(self.run_dir(case))
 
     def save(self, row: Row) -> None:
         """Make the row's run a finished one, atomically."""

@@ -5,6 +5,7 @@ import os
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import DOWNLOAD_VARIABLE
+from ssfx.core.user_code import is_own
 from ssfx.lab.workloads.base import ANY, Dataset, Model, datasets, models
 
 OPTIMIZERS = ("adam", "adamw", "muon", "sgd")
@@ -28,7 +29,8 @@ def check_case(case: Case) -> None:
         raise ConfigError(
             f"dataset={dataset.name} has no held-out part, so evaluate=true would measure nothing; drop it"
         )
-    if case.initial_weights and not models[case.model].of_transformers:
+    model = models[case.model]
+    if case.initial_weights and not (model.source.startswith("transformers ") or is_own(model.name)):
         raise ConfigError(
             f"model.path holds weights of Hugging Face's transformers, which model={case.model} does not take; drop it"
         )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
-from ssfx.core.user_code import is_own
 from ssfx.lab.workloads.metrics.tally import Tally, added, quality_of
 
 if TYPE_CHECKING:
@@ -40,11 +39,6 @@ class Model:
     max_seq_len: int = 0
     fused_attention: bool = False
     recompute: bool = False
-
-    @property
-    def of_transformers(self) -> bool:
-        """Whether weights that transformers saved may fit it: one of that library's, or of the user's own."""
-        return self.source.startswith("transformers ") or is_own(self.name)
 
     def on_meta(self) -> nn.Module:
         """Return the network on the meta device, where what it ties is one tensor as elsewhere."""

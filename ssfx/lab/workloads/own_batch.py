@@ -53,17 +53,13 @@ class OwnBatch:
         plain = dict(self.batch) if isinstance(self.batch, Mapping) else self.batch
         return next((len(leaf) for leaf in tree_leaves(plain) if isinstance(leaf, Tensor) and leaf.ndim), 1)
 
-    def to(self, device: str) -> OwnBatch:
-        """Return the same on another device."""
-        model = to_meta(self.model) if device == "meta" else self.model.to(device)
-        return OwnBatch(self.name, model, batch_to(self.batch, device), self.loss)
-
     def built(self, device: str) -> OwnBatch:
         """Return the same on a device, after a forward pass there, in which a lazy model builds the rest of itself.
 
         ConfigError where no parameter is trained then.
         """
-        moved = self.to(device)
+        model = to_meta(self.model) if device == "meta" else self.model.to(device)
+        moved = OwnBatch(self.name, model, batch_to(self.batch, device), self.loss)
         if device == "meta":
             first_pass(moved.one_loss)
         else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from ssfx.advice.cases import sharding_of
 from ssfx.advice.sharded_steps import Asked, Others, plan_sharded, volumes_of
@@ -139,11 +140,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 def shards_in(state: Any) -> Any:
     """Return a state with this rank's part in place of every sharded tensor, as a rank's file holds it."""
-    if isinstance(state, torch.Tensor):
-        return local(state)
-    if isinstance(state, Mapping):
-        return {key: shards_in(value) for key, value in state.items()}
-    return type(state)(map(shards_in, state)) if isinstance(state, list | tuple) else state
+    return tree_map(lambda leaf: local(leaf) if isinstance(leaf, torch.Tensor) else leaf, state)
 
 
 def load_shards(model: nn.Module, optimizer: torch.optim.Optimizer, states: Mapping[str, Any]) -> None:

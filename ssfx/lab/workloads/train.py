@@ -98,9 +98,11 @@ def train(
     batches = data.train_loader(
         rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
     )
+    # With what a scheme may ask of the run.
+    scheme_options = schemes[case.scheme].for_run(case.scheme_options, case.steps, case.clip_norm is not None)
     sync = attach(
         model, optimizer, scheme=case.scheme, compressor=case.compressor, density=case.density, memory=case.memory,
-        scaler=scaler, seed=case.seed, **_with_run(case), **exchange_options(case),
+        scaler=scaler, seed=case.seed, **scheme_options, **exchange_options(case),
     )  # fmt: skip
     parts = _State(model, optimizer, sync, scaler, device, sharded=case.sharding != "none")
     checkpoints = None
@@ -207,11 +209,6 @@ class _State:
         counters = state["counters"]
         self.step, self.skipped_steps = counters["step"], counters["skipped_steps"]
         self._non_finite = counters["non_finite"]
-
-
-def _with_run(case: Case) -> dict[str, Any]:
-    """Return the options of the case's scheme, with what a scheme may ask of the run."""
-    return schemes[case.scheme].for_run(case.scheme_options, case.steps, case.clip_norm is not None)
 
 
 def _place(case: Case, comm: Comm | None) -> tuple[int, Comm | None]:

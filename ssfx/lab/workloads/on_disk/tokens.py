@@ -34,7 +34,10 @@ def load_tokenizer(path: Path, limit: int) -> Any:
         raise ConfigError(f"{path} is no tokenizer that can be read: {error}") from None
     found.no_truncation()
     found.no_padding()
-    return checked(found, limit, str(path))
+    size = found.get_vocab_size(with_added_tokens=True)
+    if size > limit:
+        raise ConfigError(f"{path} has {size} tokens, and the model knows {limit}; use the model's own tokenizer")
+    return found
 
 
 def _word_pieces(path: Path) -> Any:
@@ -46,14 +49,6 @@ def _word_pieces(path: Path) -> Any:
     found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     found.decoder = decoders.WordPiece()
     return found
-
-
-def checked(tokenizer: Any, limit: int, where: str) -> Any:
-    """Return `tokenizer`; ConfigError when it has numbers that the model has no embedding for."""
-    size = tokenizer.get_vocab_size(with_added_tokens=True)
-    if size > limit:
-        raise ConfigError(f"{where} has {size} tokens, and the model knows {limit}; use the model's own tokenizer")
-    return tokenizer
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
