@@ -225,6 +225,7 @@ class Launch:
             for record in job.new_records():
                 self._report.step(job.case, record)
             if None not in codes and not job.done():
+                self._keep_log(job)
                 self._fail(job, self._diagnose(job, codes))
             beats = job.beats()
             self._report.waits(job.case, waits_for(beats, job.case.trained_ranks))
@@ -236,6 +237,7 @@ class Launch:
             if ending is not None and time.monotonic() > ending:
                 ended = [rank for rank, beat in beats.items() if self._runs(beat.pid)]
                 self.stop()
+                self._keep_log(job)
                 self._fail(job, self._diagnose(job, codes, ended))
             now = job.progress()
             if now != seen:
@@ -246,6 +248,7 @@ class Launch:
                 failure = diagnose_stall(job, limit)
                 self._dump_stacks()
                 self.stop()
+                self._keep_log(job)
                 self._fail(job, failure)
             yield
         for record in job.new_records():
@@ -262,7 +265,6 @@ class Launch:
         return diagnose(job, 1 if codes[0] is None else codes[0], ended)
 
     def _fail(self, job: Job, failure: Failure) -> None:
-        self._keep_log(job)
         with suppress(OSError):  # the disk may be full; the message below is what counts
             report = {"rank": failure.rank, "phase": failure.phase, "step": failure.step, "reason": str(failure)}
             write_json(job.attempt_dir / "failure.json", json.dumps(report))
