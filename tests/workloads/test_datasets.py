@@ -24,7 +24,7 @@ def _stream(num_samples: int, rank: int, world_size: int, batch_size: int, seed:
         return numbers, numbers
 
     return SampleStream(
-        gather, num_samples=num_samples, rank=rank, world_size=world_size, batch_size=batch_size, seed=seed
+        gather=gather, num_samples=num_samples, rank=rank, world_size=world_size, batch_size=batch_size, seed=seed
     )
 
 

@@ -38,17 +38,16 @@ def doctor(as_json: bool, gpu: bool) -> None:
     if gpu:
         check_gpus_here(as_json)
         return
-    found = examine()
-    broken = [check.what for check in found.checks if check.required and not check.runs]
+    facts, checks = examine()
+    broken = [check.what for check in checks if check.required and not check.runs]
     if as_json:
-        checks = list(map(asdict, found.checks))
-        click.echo(json.dumps({"facts": dict(found.facts), "checks": checks, "ready": not broken}))
+        click.echo(json.dumps({"facts": dict(facts), "checks": list(map(asdict, checks)), "ready": not broken}))
         if broken:
             raise click.exceptions.Exit(1)
         return
-    print_table(("what", "here"), found.facts)
+    print_table(("what", "here"), facts)
     click.echo()
-    for check in found.checks:
+    for check in checks:
         colour = "green" if check.runs else "red" if check.required else "yellow"
         mark = "runs" if check.runs else "does not run"
         say(f"{check.what}: {mark}{f', {check.why}' if check.why else ''}", "    ", "", fg=colour)
@@ -87,15 +86,7 @@ class Check:
     required: bool = False
 
 
-@dataclass(frozen=True)
-class Examination:
-    """All that was found."""
-
-    facts: tuple[tuple[str, str], ...]
-    checks: tuple[Check, ...]
-
-
-def examine() -> Examination:
+def examine() -> tuple[tuple[tuple[str, str], ...], tuple[Check, ...]]:
     """Return facts and checks; takes seconds, because PyTorch is imported in a process of its own."""
     torch, problem = ask_torch()
     above = next(path for path in (results_dir(), *results_dir().parents) if path.exists())  # nothing may be there yet
@@ -117,7 +108,7 @@ def examine() -> Examination:
     )
     data = (Check(f"dataset={name}", not why, why) for name, why in datasets)
     checks = (*_engines(torch, problem), *_precisions(torch, problem), *data, *_space(free))
-    return Examination(facts, checks)
+    return facts, checks
 
 
 def ask_torch() -> tuple[dict[str, Any], str]:

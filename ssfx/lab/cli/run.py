@@ -7,7 +7,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,15 +81,18 @@ def run(
             raise ConfigError(
                 f"{flag} is for what is submitted to Slurm, and these runs have engine={job.engine}; drop it"
             )
-    asked = RunOptions(dry_run, only_failed, fail_fast, printed, no_wait)
+    work = partial(
+        _work, job, store, dry_run=dry_run, only_failed=only_failed, fail_fast=fail_fast, printed=printed,
+        no_wait=no_wait,
+    )  # fmt: skip
     if not as_json:
-        _work(job, store, asked)
+        work()
         return
     failure: RunError | None = None
     drawn: list[Path] = []
     with redirect_stdout(sys.stderr):  # what is for people
         try:
-            drawn = _work(job, store, asked)
+            drawn = work()
         except RunError as error:
             failure = error
     click.echo(json.dumps(_plain(job, store, drawn)))
@@ -96,29 +100,15 @@ def run(
         raise failure
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """What options ask for besides the cases."""
-
-    dry_run: bool = False
-    """List the cases and start nothing."""
-    only_failed: bool = False
-    """Run those whose last attempt failed, and no other."""
-    fail_fast: bool = False
-    """End all runs when one fails."""
-    printed: bool = False
-    """Print what Slurm would be given and submit nothing."""
-    no_wait: bool = False
-    """Return when Slurm has the runs."""
-
-
-def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
+def _work(
+    job: Job, store: Store, *, dry_run: bool, only_failed: bool, fail_fast: bool, printed: bool, no_wait: bool
+) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
     if job.engine not in ("simulate", "virtual"):
         # What only lists or prints answers at once; plans that take a search are checked when runs start.
-        check_plans(job.cases, job.cluster, searched=not (asked.printed or asked.dry_run))
+        check_plans(job.cases, job.cluster, searched=not (printed or dry_run))
     states = {case.run_id: store.status(case) for case in job.cases}
-    wanted = ("failed",) if asked.only_failed else ("failed", "half", "new")
+    wanted = ("failed",) if only_failed else ("failed", "half", "new")
     todo = [case for case in job.cases if states[case.run_id] in wanted]
     counts = Counter(states.values())
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
@@ -130,16 +120,16 @@ def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
             say(f"finished runs stay when what {code.path.name} reads changes, unless it says {said}", fg="yellow")
     for line in without_room(todo, job.cluster) if job.engine not in ("simulate", "virtual") else ():
         say(f"beware: {line}", fg="yellow")
-    if asked.printed:
+    if printed:
         print_scripts(job, todo, store)
         return []
-    if asked.dry_run:
+    if dry_run:
         if job.engine in ("simulate", "virtual"):
             check_simulations(job.cases)
         for case in job.cases:
             click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return []
-    if asked.no_wait:
+    if no_wait:
         submit_and_leave(job, todo, [figure.name for figure in _figures(job)], store)
         return []
     failure: RunError | None = None
@@ -148,9 +138,9 @@ def _work(job: Job, store: Store, asked: RunOptions) -> list[Path]:
 
         try:
             # All cases: those that are finished are read, and said to be.
-            cases = todo if asked.only_failed else job.cases
+            cases = todo if only_failed else job.cases
             engine = slurm_engine(job) if job.engine == "slurm" else engines[job.engine]
-            engine.run(cases, store, stall_timeout_s=job.stall_timeout_s, jobs=job.jobs, fail_fast=asked.fail_fast)
+            engine.run(cases, store, stall_timeout_s=job.stall_timeout_s, jobs=job.jobs, fail_fast=fail_fast)
         except RunError as error:
             failure = error  # said last, after what the other runs gave
         finally:

@@ -4,9 +4,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from ssfx.core.errors import unknown
 from ssfx.core.rows import Row, points
 
 Mode = Literal["off", "offline", "online"]
@@ -26,10 +25,6 @@ class Mirror:
     folder: Path
     project: str = "ssfx"
     tags: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            raise unknown("wandb mode", self.mode, get_args(Mode))
 
 
 def mirror(row: Row, to: Mirror, files: Sequence[Path] = ()) -> bool:

@@ -33,7 +33,7 @@ class GatheredDataset(Dataset):
         """Return batches as `gather` makes them."""
         numbers = self.numbers(train=True)
         return SampleStream(
-            lambda samples: self.gather(True, numbers[samples]),
+            gather=lambda samples: self.gather(True, numbers[samples]),
             num_samples=len(numbers), rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
         )  # fmt: skip
 

@@ -26,23 +26,19 @@ STRUCTURE = (
 """What a configuration says of a network's shape and function; the vocabulary is compared for itself."""
 
 
+@cache
 def named_weights(folder: Path) -> str:
     """Return "<name of the folder>#<16 hex digits of its content>", which identifies the weights in cases and rows.
 
     ConfigError, which names the files, when some are missing. Needs no torch.
     """
-    return f"{folder.name}#{_digest(folder)}"
-
-
-@cache
-def _digest(folder: Path) -> str:
     if not folder.is_dir():
         raise ConfigError(f"model.path={folder} is no folder; name one that save_pretrained of transformers wrote")
     files = [folder / CONFIG, *_weight_files(folder)]
     if absent := [path.name for path in files if not path.is_file()]:
         raise ConfigError(f"model.path={folder} lacks {', '.join(absent)}")
     try:
-        return digest_of(files, "weights")
+        return f"{folder.name}#{digest_of(files, 'weights')}"
     except RunError as error:
         raise ConfigError(str(error)) from None
 

@@ -19,24 +19,20 @@ if TYPE_CHECKING:
 class Batches(Protocol):
     """Batch i of one rank, a pure function of i: a run that resumes needs to remember nothing but a number."""
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """Batches of this rank until every sample was seen once."""
-
     def __getitem__(self, index: int) -> Batch:
         """Return (inputs, targets) of batch `index`."""
 
 
 @dataclass
-class SampleStream:
-    """Batch i of one rank. An epoch is one permutation of all samples, the same on all ranks; its incomplete last
-    global batch is dropped, so ranks always have equally many batches and never share a sample within an epoch.
+class SampleNumbers:
+    """Which samples are in batch i of one rank.
 
-    `gather` turns sample numbers into (inputs, targets). Raises ConfigError when one global batch needs more samples
-    than there are.
+    An epoch is one permutation of all samples, the same on all ranks; its incomplete last global batch is dropped, so
+    ranks always have equally many batches and never share a sample within an epoch.
+
+    Raises ConfigError when one global batch needs more samples than there are.
     """
 
-    gather: Callable[[NDArray[np.int64]], Batch]
     num_samples: int
     rank: int
     world_size: int
@@ -63,6 +59,13 @@ class SampleStream:
             self._epoch = epoch
         start = position * self._global_batch + self.rank * self.batch_size
         return self._order[start : start + self.batch_size]
+
+
+@dataclass(kw_only=True)
+class SampleStream(SampleNumbers):
+    """Batches of these samples; `gather` turns their numbers into (inputs, targets)."""
+
+    gather: Callable[[NDArray[np.int64]], Batch]
 
     def __getitem__(self, index: int) -> Batch:
         """Return (inputs, targets) of batch `index`."""

@@ -68,8 +68,6 @@ class Synthetic(Dataset):
 class Pool:
     """POOL batches of `sample`, each made when it is first asked for and kept."""
 
-    batches_per_epoch = POOL
-
     def __init__(self, sample: Sample, rank: int, batch_size: int, seed: int, device: str) -> None:
         self._sample = sample
         self._batch_size = batch_size

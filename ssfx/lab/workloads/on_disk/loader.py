@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sized
-from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from ssfx.lab.workloads.stream import SampleStream
+from ssfx.lab.workloads.stream import SampleNumbers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ class Samples(Sized, Protocol):
         """Return inputs and target of sample `number`."""
 
 
-class MapStream:
+class MapStream(SampleNumbers):
     """Batch i of one rank: the samples that `SampleStream` gives it, each with random numbers of its own.
 
     What is random in a sample follows from seed, epoch and sample number, so that a batch is the same whoever prepares
@@ -35,19 +35,12 @@ class MapStream:
     def __init__(
         self, samples: Samples, *, rank: int, world_size: int, batch_size: int, seed: int, workers: int
     ) -> None:
-        self._numbers = SampleStream(
-            _no_gather, num_samples=len(samples), rank=rank, world_size=world_size, batch_size=batch_size, seed=seed
-        )
+        super().__init__(len(samples), rank, world_size, batch_size, seed)
         self._items = _Seeded(samples, seed)
         self._workers = workers
         self._ahead: Iterator[Batch] | None = None
         self._next = -1
         self._last: tuple[int, Batch] | None = None
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """Batches of this rank until every sample was seen once."""
-        return self._numbers.batches_per_epoch
 
     def __getitem__(self, index: int) -> Batch:
         """Return (inputs, targets) of batch `index`."""
@@ -61,7 +54,7 @@ class MapStream:
 
     def _prefetched(self, index: int) -> Batch:
         if self._ahead is None or index != self._next:
-            sampler = _From(self, index)
+            sampler = map(self._keys, count(index))
             # The samples are the sampler's; the loader draws nothing, and its seed would come from the run's generator.
             loader = DataLoader(
                 self._items, batch_sampler=sampler, num_workers=self._workers, generator=torch.Generator()
@@ -73,21 +66,7 @@ class MapStream:
 
     def _keys(self, index: int) -> list[tuple[int, int]]:
         epoch = index // self.batches_per_epoch
-        return [(epoch, int(number)) for number in self._numbers.samples(index)]
-
-
-@dataclass(frozen=True)
-class _From:
-    """The keys of batch `first` and of all after it, without end."""
-
-    stream: MapStream
-    first: int
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        index = self.first
-        while True:
-            yield self.stream._keys(index)
-            index += 1
+        return [(epoch, int(number)) for number in self.samples(index)]
 
 
 class _Seeded(torch.utils.data.Dataset[Any]):
@@ -102,7 +81,3 @@ class _Seeded(torch.utils.data.Dataset[Any]):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
             return self._samples[key[1]]
-
-
-def _no_gather(_: Any) -> Any:
-    raise AssertionError("the loader gathers")
