@@ -127,7 +127,7 @@ def _library(root: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatc
 def test_text_is_read_in_the_order_of_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {f"m{i:02}/f.py": b"text %d " % i * 100 for i in range(40)}
     _library(tmp_path, files | {"site-packages/x.py": b"no", "test/y.py": b"no", "notes.txt": b"no"}, monkeypatch)
-    train, held_out = StdlibText()._split
+    train, held_out = StdlibText(StdlibTextOptions())._split
     assert b"no" not in train + held_out
     assert sorted(train.split(b"\0") + held_out.split(b"\0")) == sorted([*files.values(), b"", b""])
     assert [files[name] for name in sorted(files) if files[name] in train] == train.split(b"\0")[:-1]
@@ -142,17 +142,17 @@ def test_text_stops_at_the_byte_limit(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _library(tmp_path, {}, monkeypatch)
     with pytest.raises(RunError, match=r"no \.py files"):
-        StdlibText().fingerprint()
+        StdlibText(StdlibTextOptions()).fingerprint()
     _library(tmp_path, {"a.py": b"x = 1"}, monkeypatch)
     with pytest.raises(RunError, match="too little source"):
-        StdlibText().train_loader(0, 1, 1, 0)
+        StdlibText(StdlibTextOptions()).train_loader(0, 1, 1, 0)
 
 
 def test_unreadable_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _library(tmp_path, {}, monkeypatch)
     (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere")
     with pytest.raises(RunError, match="cannot read"):
-        StdlibText().fingerprint()
+        StdlibText(StdlibTextOptions()).fingerprint()
 
 
 def test_bad_options() -> None:

@@ -1,7 +1,6 @@
 """Tensors of which nothing is sent, with gradients that tests choose, on two real ranks."""
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,13 +21,6 @@ ALONE: list[dict[str, Any]] = [
     {"scheme": "fused_all", "fusion_degree": 0},
 ]
 DENSITIES = st.sampled_from([0.001, 0.01, 0.1, 0.5])
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Pool]:
-    made = Pool(2)
-    yield made
-    made.close()
 
 
 @settings(deadline=None, max_examples=30)

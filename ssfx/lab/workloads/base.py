@@ -47,7 +47,7 @@ class OwnDataset(SampledDataset):
     inputs = ANY
 
     def __init__(self, options: OwnName) -> None:
-        self.options = options
+        super().__init__(options)
         self.name = options.function  # type: ignore[misc]
 
     def samples(self, train: bool) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
+from ssfx.core.spec import NoOptions
 from ssfx.lab.workloads.metrics.tally import Tally, added, quality_of
 
 if TYPE_CHECKING:
@@ -71,8 +72,12 @@ class Dataset(ABC):
     """What `score` returns, by name."""
     evaluation_batch: ClassVar[int] = 32
     """Held-out samples that are scored at once."""
-    seq_len: int = 0
+    seq_len: int
     """Tokens per sample; 0 when a sample is not a sequence."""
+
+    def __init__(self, options: Any = NoOptions()) -> None:  # noqa: B008 (frozen)
+        self.options = options
+        self.seq_len = getattr(options, "seq_len", 0)
 
     def missing(self) -> str:
         """Return one line that says which files are missing and where to put them, "" when there is nothing to say.

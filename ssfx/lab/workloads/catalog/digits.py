@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import numpy as np
 from ssfx.core.lazy import torch
-from ssfx.core.spec import NoOptions
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.gathered import GatheredDataset
 from ssfx.lab.workloads.metrics.tally import CLASSES
@@ -38,9 +37,6 @@ class Digits(GatheredDataset):
     inputs = "gray images 1x32x32 of 10 classes"
     sums = CLASSES
     evaluation_batch = 128
-
-    def __init__(self, options: NoOptions = NoOptions()) -> None:  # noqa: B008 (frozen)
-        self.options = options
 
     @cached_property
     def _raw(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

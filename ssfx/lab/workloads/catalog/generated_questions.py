@@ -62,10 +62,6 @@ class GeneratedQuestions(GatheredDataset):
     sums = ANSWERS
     evaluation_batch = 128
 
-    def __init__(self, options: GeneratedQuestionsOptions = GeneratedQuestionsOptions()) -> None:
-        self.options = options
-        self.seq_len = options.seq_len
-
     def _generated(self, seed: int, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tokens [samples, seq_len] and the answers' first and last positions [samples, 2]."""
         rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
-from ssfx.core.paths import DATA_VARIABLE, data_root
+from ssfx.core.paths import data_root
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.metrics.tally import CLASSES
 from ssfx.lab.workloads.on_disk.base import FileDataset, download_root
@@ -76,18 +76,14 @@ class _Cifar(_Images):
         return _any_content(self.kind)(str(data_root()), train=train, transform=transform)
 
     def _transform(self, train: bool) -> Any:
-        from ssfx.lab.workloads.nets.torchvision_import import import_torchvision
-
-        t = import_torchvision().transforms
+        t = _torchvision().transforms
         augment = [t.RandomCrop(32, padding=4), t.RandomHorizontalFlip(), t.RandomRotation(15)] if train else []
         return t.Compose([*augment, t.ToTensor(), t.Normalize(self.mean, self.deviation)])
 
     def download(self) -> None:
         """Fetch and unpack the archive that torchvision knows."""
-        from ssfx.lab.workloads.nets.torchvision_import import import_torchvision
-
         try:
-            getattr(import_torchvision().datasets, self.kind)(str(download_root()), download=True)
+            getattr(_torchvision().datasets, self.kind)(str(download_root()), download=True)
         except (OSError, RuntimeError) as error:
             raise RunError(f"dataset={self.name} cannot be downloaded: {error}") from None
 
@@ -95,9 +91,7 @@ class _Cifar(_Images):
 @cache
 def _any_content(kind: str) -> Any:
     """Return torchvision's class without its checksums: part of CIFAR is data, too; the fingerprint says which."""
-    from ssfx.lab.workloads.nets.torchvision_import import import_torchvision
-
-    base = getattr(import_torchvision().datasets, kind)
+    base = getattr(_torchvision().datasets, kind)
     unchecked = {name: [[file, None] for file, _ in getattr(base, name)] for name in ("train_list", "test_list")}
     return type(kind, (base,), {**unchecked, "meta": {**base.meta, "md5": None}})
 
@@ -156,20 +150,18 @@ class ImageNet(_Images):
         return found.hexdigest()[:16]
 
     def _open(self, train: bool, transform: Any) -> Any:
-        from ssfx.lab.workloads.nets.torchvision_import import import_torchvision
-
-        root = data_root()
-        if root is None:
-            raise RunError(f"dataset={self.name} needs {DATA_VARIABLE}")
-        folder = root / self.folder / ("train" if train else "val")
-        return import_torchvision().datasets.ImageFolder(str(folder), transform)
+        return _torchvision().datasets.ImageFolder(str(self.paths(not train)[0].parent), transform)
 
     def _transform(self, train: bool) -> Any:
-        from ssfx.lab.workloads.nets.torchvision_import import import_torchvision
-
-        t = import_torchvision().transforms
+        t = _torchvision().transforms
         cut = [t.RandomResizedCrop(224), t.RandomHorizontalFlip()] if train else [t.Resize(256), t.CenterCrop(224)]
         return t.Compose([*cut, t.ToTensor(), t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+
+
+def _torchvision() -> Any:
+    from ssfx.lab.workloads.nets.torchvision_import import import_torchvision  # late, as it takes torch
+
+    return import_torchvision()
 
 
 def _sizes(folder: Path) -> list[tuple[str, int]]:

@@ -58,10 +58,6 @@ class StdlibText(GatheredDataset):
     inputs = "bytes"
     sums = TOKENS
 
-    def __init__(self, options: StdlibTextOptions = StdlibTextOptions()) -> None:
-        self.options = options
-        self.seq_len = options.seq_len
-
     @cached_property
     def _split(self) -> tuple[bytes, bytes]:
         train: list[bytes] = []

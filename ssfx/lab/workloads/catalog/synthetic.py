@@ -46,9 +46,6 @@ class Synthetic(Dataset):
     inputs = ANY
     held_out = False
 
-    def __init__(self, options: SyntheticOptions = SyntheticOptions()) -> None:
-        self.options = options
-
     def fingerprint(self) -> str:
         """Return the hash of the shapes, and of how many batches there are."""
         text = f"{sample_of(self.options.model)!r} {POOL} {MASKED_SHARE} {BOXES}"

@@ -10,11 +10,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ssfx.core.errors import RunError
 from ssfx.core.paths import DATA_VARIABLE, data_root
-from ssfx.core.spec import NoOptions
 from ssfx.lab.workloads.declarations import Dataset
 from ssfx.lab.workloads.on_disk.tokens import TRAINED
 
@@ -70,9 +69,6 @@ class FileDataset(SampledDataset):
     """What else helps someone who has not got the files."""
     published: ClassVar[int] = 0
     """Training samples, or words of text, of the data set as it was published; 0: unknown."""
-
-    def __init__(self, options: Any = NoOptions()) -> None:  # noqa: B008 (frozen)
-        self.options = options
 
     @property
     def wanted(self) -> tuple[tuple[str, ...], ...]:

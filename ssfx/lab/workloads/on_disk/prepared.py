@@ -80,10 +80,6 @@ def _write(folder: Path, arrays: Arrays) -> None:
 class PreparedFiles(FileDataset):
     """Files that are read once for every content and options; later calls map the arrays that were made of them."""
 
-    def __init__(self, options: Any) -> None:
-        super().__init__(options)
-        self.seq_len = options.seq_len
-
     @cached_property
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return prepared(f"{self.name}-{self.fingerprint()}", self._make)
