@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -77,14 +78,10 @@ def as_on_gpu(trace: Trace) -> Iterator[None]:
         (functional, "scaled_dot_product_attention", attention),
         (nn.LSTM, "forward", lstm),
     ]
-    own = [(owner, name, getattr(owner, name)) for owner, name, _ in stand_ins]
-    try:
+    with contextlib.ExitStack() as stack:
         for owner, name, function in stand_ins:
-            setattr(owner, name, function)
+            stack.enter_context(patch.object(owner, name, function))
         yield
-    finally:
-        for owner, name, function in own:
-            setattr(owner, name, function)
 
 
 class _FusedAttention(torch.autograd.Function):

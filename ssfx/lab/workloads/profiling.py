@@ -186,21 +186,21 @@ def _measure(passes: Passes, rank: int, meet: Callable[[], Any]) -> Timed:
         torch.set_num_threads(threads)
 
 
+@dataclass
 class Loop:
     """Iterations of one model, each timed part by part: `loss` is that of what `load` returns for its number."""
 
-    def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, load: Callable[[int], Any],
-        loss: Callable[[Any], torch.Tensor], device: torch.device,
-    ) -> None:  # fmt: skip
-        self._model = model
-        self._optimizer = optimizer
-        self._load = load
-        self._loss = loss
-        self._clock = Clock(device)
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    load: Callable[[int], Any]
+    loss: Callable[[Any], torch.Tensor]
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self._clock = Clock(self.device)
         self._ready: dict[str, Mark] = {}
         self._spare: dict[nn.Parameter, torch.Tensor] = {}
-        for name, parameter in trained(model).items():
+        for name, parameter in trained(self.model).items():
             parameter.register_post_accumulate_grad_hook(self._note(name))
 
     def _note(self, name: str) -> Callable[[Any], None]:
@@ -208,7 +208,7 @@ class Loop:
 
     def move_gradients(self) -> None:
         """Every gradient has been copied to other memory and back, as an exchange does: the step finds nothing else."""
-        for parameter in self._model.parameters():
+        for parameter in self.model.parameters():
             if parameter.grad is not None:
                 spare = self._spare.setdefault(parameter, torch.empty_like(parameter))
                 spare.copy_(parameter.grad)
@@ -219,12 +219,12 @@ class Loop:
         clock = self._clock
         self._ready.clear()
         began_s, began = time.perf_counter(), clock.mark()
-        self._optimizer.step()
+        self.optimizer.step()
         other = clock.mark()
-        self._optimizer.zero_grad()
-        batch = self._load(number)
+        self.optimizer.zero_grad()
+        batch = self.load(number)
         forward = clock.mark()
-        loss = self._loss(batch)
+        loss = self.loss(batch)
         backward = clock.mark()
         loss.backward()
         self._ready[END] = clock.mark()

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +27,12 @@ def autocast_regions() -> Iterator[Regions]:
     """Inside the block torch.autocast, for any kind of device, only notes what it asks for."""
     regions: Regions = []
     kind: Any = torch.amp.autocast_mode.autocast
-    before = kind.__init__, kind.__enter__, kind.__exit__
+    init_before = kind.__init__
 
     def init(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, *rest: Any, **named: Any) -> None:
         with warnings.catch_warnings(), contextlib.suppress(RuntimeError):
             warnings.simplefilter("ignore")
-            before[0](self, device_type, dtype, enabled, *rest, **named)
+            init_before(self, device_type, dtype, enabled, *rest, **named)
         self.asked_precision = _asked(device_type, dtype) if enabled else "fp32"
 
     def enter(self: Any) -> Any:
@@ -41,11 +42,8 @@ def autocast_regions() -> Iterator[Regions]:
     def leave(_self: Any, *_error: Any) -> None:
         regions.pop()
 
-    try:
-        kind.__init__, kind.__enter__, kind.__exit__ = init, enter, leave
+    with patch.multiple(kind, __init__=init, __enter__=enter, __exit__=leave):
         yield regions
-    finally:
-        kind.__init__, kind.__enter__, kind.__exit__ = before
 
 
 def _asked(device_type: str, dtype: Any) -> str:

@@ -154,34 +154,31 @@ def _compute_only(case: Case, stepper: Stepper, step: int, control: Comm | None)
     return times_s
 
 
+@dataclass
 class _State:
     """Everything that changes from step to step on this rank; the data position is the number of finished steps."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        sync: Sync | ShardedExchange,
-        scaler: torch.amp.GradScaler | None,
-        device: torch.device,
-        *,
-        sharded: bool,
-    ) -> None:
-        self._model, self._optimizer, self._sharded = model, optimizer, sharded
-        self._parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "sync": sync}
-        if scaler is not None:
-            self._parts["scaler"] = scaler
-        self._device = device
-        self.step = 0
-        self.skipped_steps = 0
-        self._non_finite = 0
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    sync: Sync | ShardedExchange
+    scaler: torch.amp.GradScaler | None
+    device: torch.device
+    sharded: bool
+    step: int = 0
+    skipped_steps: int = 0
+    non_finite: int = 0
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        found = {"model": self.model, "optimizer": self.optimizer, "sync": self.sync, "scaler": self.scaler}
+        return {name: part for name, part in found.items() if part is not None}
 
     def count(self, record: StepRecord, rank: int) -> None:
         """Count a finished step; RunError when the loss has not been finite for MAX_NON_FINITE steps in a row."""
         self.step += 1
         self.skipped_steps += record.skipped
-        self._non_finite = 0 if record.loss is not None else self._non_finite + 1
-        if self._non_finite >= MAX_NON_FINITE:
+        self.non_finite = 0 if record.loss is not None else self.non_finite + 1
+        if self.non_finite >= MAX_NON_FINITE:
             raise RunError(
                 f"the loss on rank {rank} was not finite for {MAX_NON_FINITE} steps in a row, "
                 f"up to step {record.step}; use a smaller lr, or set clip_norm"
@@ -190,25 +187,25 @@ class _State:
     def state_dict(self) -> dict[str, Any]:
         """Return all of it in types that torch.load accepts without running code."""
         rng = {"cpu": torch.get_rng_state()}
-        if self._device.type != "cpu":
-            rng[self._device.type] = accelerator.random_state(self._device)
-        counters = {"step": self.step, "skipped_steps": self.skipped_steps, "non_finite": self._non_finite}
+        if self.device.type != "cpu":
+            rng[self.device.type] = accelerator.random_state(self.device)
+        counters = {"step": self.step, "skipped_steps": self.skipped_steps, "non_finite": self.non_finite}
         states = {name: part.state_dict() for name, part in self._parts.items()}
-        return {**(shards_in(states) if self._sharded else states), "rng": rng, "counters": counters}
+        return {**(shards_in(states) if self.sharded else states), "rng": rng, "counters": counters}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken."""
-        if self._sharded:
-            load_shards(self._model, self._optimizer, state)
+        if self.sharded:
+            load_shards(self.model, self.optimizer, state)
         for name, part in self._parts.items():
-            if not self._sharded or name not in ("model", "optimizer"):
+            if not self.sharded or name not in ("model", "optimizer"):
                 part.load_state_dict(state[name])
         torch.set_rng_state(state["rng"]["cpu"])
-        if self._device.type != "cpu":
-            accelerator.set_random_state(state["rng"][self._device.type], self._device)
+        if self.device.type != "cpu":
+            accelerator.set_random_state(state["rng"][self.device.type], self.device)
         counters = state["counters"]
         self.step, self.skipped_steps = counters["step"], counters["skipped_steps"]
-        self._non_finite = counters["non_finite"]
+        self.non_finite = counters["non_finite"]
 
 
 def _place(case: Case, comm: Comm | None) -> tuple[int, Comm | None]:
