@@ -13,11 +13,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.lab.config.cases import resolve_job
 from ssfx.perf_model.cluster_file import choice_of, cluster_of, cluster_on
 
-
-@pytest.fixture(autouse=True)
-def cpu_only(monkeypatch):
-    monkeypatch.setattr(machine, "gpus", tuple)
-    monkeypatch.setattr(machine, "cores", lambda: 2)
+pytestmark = pytest.mark.usefixtures("two_cores")
 
 
 def at(name, world_size=None, on="cpu", **options):

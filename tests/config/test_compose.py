@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 from ssfx.config.compose import JOINED_GROUPS, _with_references, compose, joined
 from ssfx.config.groups import GROUPS, choices, node
 from ssfx.config.plans import resolve_plan
-from ssfx.core import machine
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import conf_dir, conf_dirs
 from ssfx.lab.config import cases
@@ -23,10 +22,7 @@ from ssfx.lab.config.cases import resolve_job
 WIDE = "scheme=ddp,per_tensor,fused_all,ssfusion_oi workload=digits_resnet,text_gpt2 density=0.1,0.01,0.001 seed="
 
 
-@pytest.fixture(autouse=True)
-def cpu_only(monkeypatch):
-    monkeypatch.setattr(machine, "gpus", tuple)
-    monkeypatch.setattr(machine, "cores", lambda: 2)
+pytestmark = pytest.mark.usefixtures("two_cores")
 
 
 @pytest.fixture

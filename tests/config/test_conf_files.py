@@ -10,7 +10,6 @@ import yaml
 from ssfx.cli import main
 from ssfx.config.groups import COMPONENT_GROUPS, check_choice, choices, node, registry
 from ssfx.config.write_conf import conf_files
-from ssfx.core import machine
 from ssfx.core.component_file import component_file, path_of
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import conf_dir
@@ -43,9 +42,7 @@ class Half(Compressor):
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch):
-    monkeypatch.setattr(machine, "gpus", tuple)
-    monkeypatch.setattr(machine, "cores", lambda: 2)
+def here(monkeypatch, two_cores):
     monkeypatch.setenv("SSFX_CONF", "")
     monkeypatch.setenv("SSFX_PLUGINS", "")
 

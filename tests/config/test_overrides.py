@@ -6,7 +6,6 @@ import pytest
 
 from ssfx.cli import main
 from ssfx.config.overrides import read
-from ssfx.core import machine
 from ssfx.core.errors import ConfigError
 from ssfx.lab.config.cases import resolve_job
 
@@ -124,10 +123,7 @@ WRONG = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def cpu_only(monkeypatch):
-    monkeypatch.setattr(machine, "gpus", tuple)
-    monkeypatch.setattr(machine, "cores", lambda: 2)
+pytestmark = pytest.mark.usefixtures("two_cores")
 
 
 @pytest.mark.parametrize(("words", "expected"), WRONG)

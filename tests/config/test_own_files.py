@@ -4,7 +4,6 @@ import pytest
 from refusals import refusal
 
 from ssfx.config.groups import GROUPS
-from ssfx.core import machine
 from ssfx.core.yaml_file import read_yaml
 from ssfx.lab.config.cases import resolve_job
 
@@ -23,9 +22,7 @@ CLUSTER = "defaults: [64gpu, _self_]\nsummary: mine\n"
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "gpus", tuple)
-    monkeypatch.setattr(machine, "cores", lambda: 2)
+def here(monkeypatch, tmp_path, two_cores):
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("SSFX_CONF", str(tmp_path / "conf"))
     (tmp_path / "conf").mkdir()

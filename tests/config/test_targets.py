@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from ssfx.core import machine
 from ssfx.core.case import ClusterChoice
 from ssfx.core.files import write_atomic
 from ssfx.perf_model import target as targets
@@ -16,10 +15,8 @@ LOCAL = ClusterChoice("local")
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch, tmp_path):
+def here(monkeypatch, tmp_path, two_cores):
     """A machine of two cores, on which nothing was measured."""
-    monkeypatch.setattr(machine, "gpus", tuple)
-    monkeypatch.setattr(machine, "cores", lambda: 2)
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
     forget()
     yield

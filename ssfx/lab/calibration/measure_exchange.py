@@ -88,17 +88,13 @@ def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Itera
         worst_s, cpu_s = _worst(comm, alone_s), _mean(comm, cpu_s)
         under_compute: UnderCompute = (None, None, None)
         if worst_s < LONGEST_S:
-            kind = _Waited if _waits(name) else _Polled
+            # The runtime leaves it to a thread that waits where it has several phases, or is part of such ones.
+            kind = _Waited if name not in collectives or collectives.build(name).blocking else _Polled
             under_compute = backward.exchanging(comm, kind(issue, min(calls, _MOST_UNDER_COMPUTE)))
         yield ExchangePoint(name, nbytes, worst_s, cpu_s, *under_compute)
         if worst_s > LONGEST_S:
             return
         nbytes *= STEP
-
-
-def _waits(name: str) -> bool:
-    """Return whether the runtime leaves it to a thread that waits: it has several phases, or is part of such ones."""
-    return collectives.build(name).blocking if name in collectives else True
 
 
 def reduction(comm: Comm, name: str, nbytes: int) -> Callable[[], Pending]:

@@ -104,15 +104,12 @@ def _named(name: str) -> str:
 
 def _library(line: str) -> str:
     if code := _CODE.search(line):
-        return _of_code(int(code[1]))
+        number = int(code[1])
+        big = 10_000 if number >= 10_000 else 1000
+        return f"NCCL {number // big}.{number % big // 100}.{number % 100}"
     if match := _LIBRARY.search(line):
         return f"{match[1].upper().replace('RNCCL', 'RCCL')} {match[2]}"
     return ""
-
-
-def _of_code(code: int) -> str:
-    big = 10_000 if code >= 10_000 else 1000
-    return f"NCCL {code // big}.{code % big // 100}.{code % 100}"
 
 
 class _Section:

@@ -113,6 +113,7 @@ def _statistics(case: Case, records: Sequence[StepRecord]) -> dict[str, float | 
     def median(name: str) -> float:
         return float(statistics.median(getattr(record, name) for record in records))
 
+    kept_back = [record.kept_back for record in records if record.kept_back is not None]
     iteration_s = median("iteration_s")
     parts = {name: median(name) for name in ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s")}
     return {
@@ -128,13 +129,8 @@ def _statistics(case: Case, records: Sequence[StepRecord]) -> dict[str, float | 
         "achieved_density": _mean([record.achieved_density for record in records]),
         "tensor_missing_rate": _mean([record.tensor_missing_rate for record in records]),
         "loss": _mean([record.loss for record in records[-LOSS_STEPS:]]),
-        **_kept_back(records),
+        **({"kept_back": statistics.fmean(kept_back)} if kept_back else {}),
     }
-
-
-def _kept_back(records: Sequence[StepRecord]) -> dict[str, float | None]:
-    known = [record.kept_back for record in records if record.kept_back is not None]
-    return {"kept_back": statistics.fmean(known)} if known else {}
 
 
 def _profiling(records: Sequence[StepRecord]) -> dict[str, float | None]:

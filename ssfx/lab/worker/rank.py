@@ -208,17 +208,14 @@ class RankRun:
 def watch_kernels(jobs: Sequence[Mapping[str, Any]], tell: Callable[[bool], None]) -> None:
     """Call `tell` when a kernel for the CPU is compiled from now on, and when it is ready."""
     cases = [_case_in(Path(job["run_dir"])) for job in jobs]
-    if cases[0].trains_on == "cpu" and any(map(_has_compressor, cases)):
+    # Schemes that choose compressors have a memory.
+    compressing = [(one.compressor, one.memory, one.shard_compressor, one.weights) for one in cases]
+    if cases[0].trains_on == "cpu" and any(spec is not None for specs in compressing for spec in specs):
         from ssfx.compressors.kernels.cpu.jit import (
             watch_compiling,  # late: numba takes a second, and dense cases need none
         )
 
         watch_compiling(tell)
-
-
-def _has_compressor(case: Case) -> bool:
-    # Schemes that choose compressors have a memory.
-    return any(spec is not None for spec in (case.compressor, case.memory, case.shard_compressor, case.weights))
 
 
 def read_batch(path: str) -> dict[str, Any]:

@@ -67,10 +67,6 @@ class Digits(GatheredDataset):
         pixels = ((images - train.mean()) / train.std()).astype(np.float32).reshape(-1, 1, 8, 8)
         return torch.from_numpy(pixels.repeat(_SCALE, axis=2).repeat(_SCALE, axis=3))
 
-    @cached_property
-    def _labels(self) -> torch.Tensor:
-        return torch.from_numpy(self._raw[1])
-
     def fingerprint(self) -> str:
         """Return the hash of pixels, labels and split."""
         images, labels = self._raw
@@ -83,4 +79,4 @@ class Digits(GatheredDataset):
 
     def gather(self, train: bool, numbers: NDArray[np.int64]) -> Batch:
         """Return images [B, 1, 32, 32] float32 and labels [B] int64."""
-        return self._images[numbers], self._labels[numbers]
+        return self._images[numbers], torch.from_numpy(self._raw[1][numbers])

@@ -81,9 +81,6 @@ class StdlibText(GatheredDataset):
     def _tokens(self) -> list[torch.Tensor]:
         return [torch.frombuffer(bytearray(text), dtype=torch.uint8) for text in self._split]
 
-    def _text(self, train: bool) -> torch.Tensor:
-        return self._tokens[not train]
-
     def fingerprint(self) -> str:
         """Return the hash of both parts of the text and of the sample length."""
         train, held_out = (hashlib.sha256(text).digest() for text in self._split)
@@ -91,12 +88,12 @@ class StdlibText(GatheredDataset):
 
     def numbers(self, train: bool) -> NDArray[np.int64]:
         """Return the numbers of the windows of a part."""
-        return np.arange((len(self._text(train)) - 1) // self.seq_len)
+        return np.arange((len(self._tokens[not train]) - 1) // self.seq_len)
 
     def gather(self, train: bool, numbers: NDArray[np.int64]) -> Batch:
         """Return bytes [B, seq_len] and the bytes that follow them [B, seq_len], both int64."""
         at = torch.from_numpy(numbers * self.seq_len)[:, None] + torch.arange(self.seq_len + 1)
-        window = self._text(train)[at].long()
+        window = self._tokens[not train][at].long()
         return window[:, :-1], window[:, 1:]
 
     def score(self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> Tally:
