@@ -71,8 +71,7 @@ class Squad(TokenizedFiles):
     def _make(self) -> Arrays:
         parts = {part: read_questions(self.paths(number)[0]) for number, part in enumerate(("train", "dev"))}
         tokenizer = self.tokenizer_for((text for one in parts["train"] for text in (one.text, one.context)), VOCABULARY)
-        cut = _Cutter(tokenizer, self.options, self.name)
-        found = {part: cut.windows(questions) for part, questions in parts.items()}
+        found = {part: _windows_of(questions, tokenizer, self.options, self.name) for part, questions in parts.items()}
         return {f"{part}_{name}": array for part, arrays in found.items() for name, array in arrays.items()}
 
     def samples(self, train: bool) -> Samples:
@@ -146,52 +145,41 @@ class _Windows:
         return torch.from_numpy(inputs), torch.from_numpy(spans)
 
 
-class _Cutter:
-    """Makes windows: [CLS] question [SEP] context [SEP], padded to seq_len."""
+def _windows_of(questions: list[Question], tokenizer: Any, options: SquadOptions, where: str) -> Arrays:
+    """Return inputs [W, 3, T], spans [W, 2], the question of each window [W], and characters of tokens [W, T, 2].
 
-    def __init__(self, tokenizer: Any, options: SquadOptions, where: str) -> None:
-        self._tokenizer = tokenizer
-        self._options = options
-        self._pad, self._cls, self._sep = (t.special(tokenizer, one, where) for one in ("[PAD]", "[CLS]", "[SEP]"))
-
-    def windows(self, questions: list[Question]) -> Arrays:
-        """Return inputs [W, 3, T], spans [W, 2], the question of each window [W], and characters of tokens [W, T, 2].
-
-        The characters are those of the context, 0 and 0 for other tokens.
-        """
-        asked = t.encoded(self._tokenizer, (one.text for one in questions))
-        contexts = t.encoded(self._tokenizer, (one.context for one in questions))
-        inputs, spans, of, offsets = [], [], [], []
-        for number, (question, ask, context) in enumerate(zip(questions, asked, contexts, strict=True)):
-            head = [self._cls, *ask.ids[: min(QUESTION_TOKENS, self._options.seq_len // 2)], self._sep]
-            room = self._options.seq_len - len(head) - 1
-            answer = question.answers[0] if question.answers else ("", 0)
-            for start in range(0, max(1, len(context.ids) - room + self._options.stride), self._options.stride):
-                ids, places = context.ids[start : start + room], context.offsets[start : start + room]
-                inputs.append(self._inputs(head, ids))
-                spans.append(_span(answer, places, len(head)))
-                of.append(number)
-                offsets.append(self._offsets(len(head), places))
-                if start + room >= len(context.ids):
-                    break
-        if not inputs:
-            raise RunError(f"{self._options} finds no question in the files")
-        return {
-            "inputs": np.array(inputs, np.int32),
-            "spans": np.array(spans, np.int32),
-            "question": np.array(of, np.int32),
-            "offsets": np.array(offsets, np.int32),
-        }
-
-    def _inputs(self, head: list[int], ids: list[int]) -> list[list[int]]:
-        length = self._options.seq_len
-        used = len(head) + len(ids) + 1
-        padding = [0] * (length - used)
-        tokens = [*head, *ids, self._sep, *([self._pad] * len(padding))]
-        return [tokens, [1] * used + padding, [0] * len(head) + [1] * (len(ids) + 1) + padding]
-
-    def _offsets(self, before: int, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        return [(0, 0)] * before + places + [(0, 0)] * (self._options.seq_len - before - len(places))
+    A window is [CLS] question [SEP] context [SEP], padded to seq_len. The characters are those of the context, 0 and 0
+    for other tokens.
+    """
+    pad, begin, end = (t.special(tokenizer, one, where) for one in ("[PAD]", "[CLS]", "[SEP]"))
+    asked = t.encoded(tokenizer, (one.text for one in questions))
+    contexts = t.encoded(tokenizer, (one.context for one in questions))
+    inputs, spans, of, offsets = [], [], [], []
+    for number, (question, ask, context) in enumerate(zip(questions, asked, contexts, strict=True)):
+        head = [begin, *ask.ids[: min(QUESTION_TOKENS, options.seq_len // 2)], end]
+        room = options.seq_len - len(head) - 1
+        answer = question.answers[0] if question.answers else ("", 0)
+        for start in range(0, max(1, len(context.ids) - room + options.stride), options.stride):
+            ids, places = context.ids[start : start + room], context.offsets[start : start + room]
+            padding = [0] * (room - len(ids))
+            inputs.append([
+                [*head, *ids, end, *[pad] * len(padding)],
+                [1] * (options.seq_len - len(padding)) + padding,
+                [0] * len(head) + [1] * (len(ids) + 1) + padding,
+            ])  # fmt: skip
+            spans.append(_span(answer, places, len(head)))
+            of.append(number)
+            offsets.append([(0, 0)] * len(head) + places + [(0, 0)] * (1 + len(padding)))
+            if start + room >= len(context.ids):
+                break
+    if not inputs:
+        raise RunError(f"{options} finds no question in the files")
+    return {
+        "inputs": np.array(inputs, np.int32),
+        "spans": np.array(spans, np.int32),
+        "question": np.array(of, np.int32),
+        "offsets": np.array(offsets, np.int32),
+    }
 
 
 def _span(answer: tuple[str, int], places: list[tuple[int, int]], before: int) -> tuple[int, int]:
