@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import yaml
+from refusals import refusal
 
 from ssfx.cli import main
 from ssfx.cli.listing import FOLDERS, KINDS, SHIPPED, file_text
@@ -47,8 +48,7 @@ def test_help_names_every_kind(capsys):
 
 @pytest.mark.parametrize(("wrong", "right"), [("workload", "workloads"), ("preset", "presets")])
 def test_a_misspelt_kind_names_the_nearest(wrong, right, capsys):
-    assert main(["list", wrong]) == 2
-    assert capsys.readouterr().err == f"ssfx: unknown kind '{wrong}'; did you mean '{right}'?\n"
+    assert refusal(capsys, "list", wrong) == f"ssfx: unknown kind '{wrong}'; did you mean '{right}'?\n"
 
 
 @pytest.mark.parametrize("kind", ["workloads", "presets"])

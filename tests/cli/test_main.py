@@ -6,6 +6,7 @@ import sys
 
 import click
 import pytest
+from refusals import refusal
 
 from ssfx.cli import cli, main
 from ssfx.config.overrides import read
@@ -124,9 +125,7 @@ def test_completion_imports_neither_torch_nor_hydra():
     ],
 )
 def test_a_flag_of_hydra_is_answered_with_what_to_type_instead(words, instead, capsys):
-    assert main(words.split()) == 2
-    said = capsys.readouterr().err
+    said = refusal(capsys, *words.split())
     assert said.startswith("ssfx: -")
-    assert said.count("\n") == 1
     assert "is a flag of Hydra's: " in said
     assert instead in said

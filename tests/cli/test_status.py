@@ -1,6 +1,7 @@
 """The claim ledger is whole, and rows are compared with a claim only under the claim's conditions."""
 
 import pytest
+from refusals import refusal
 
 from experiments.common.claims.evidence import evidence
 from experiments.common.claims.ledger import ledgers
@@ -89,8 +90,7 @@ def test_the_claims_of_one_paper_are_listed(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 220
     assert any(line.startswith("exp1.o_vs_naive ") for line in lines)
-    assert main(["status", "--claims", "ssfusio"]) == 2
-    assert "did you mean 'ssfusion'?" in capsys.readouterr().err
+    assert "did you mean 'ssfusion'?" in refusal(capsys, "status", "--claims", "ssfusio")
 
 
 def test_unfinished_runs_are_counted(tmp_path):

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 from engines.test_collect import RECORD
+from refusals import refusal
 
 from ssfx.cli import main
 from ssfx.core.case import Case
@@ -99,16 +100,12 @@ def test_the_real_and_the_simulated_step_can_be_laid_over_each_other(run, tmp_pa
 def test_a_step_can_be_named(run, tmp_path, capsys):
     assert main(["trace", run[0], "--step", "3", "--out", str(tmp_path / "o.json")]) == 0
     assert "step 3" in capsys.readouterr().out
-    assert main(["trace", run[0], "--step", "4"]) == 2
-    assert "only 0 to 3" in capsys.readouterr().err
+    assert "only 0 to 3" in refusal(capsys, "trace", run[0], "--step", "4")
 
 
 def test_without_spans_one_line_says_how_to_record_them(run, capsys):
     (run[1] / "trace-rank1.json").unlink()
-    assert main(["trace", run[0]]) == 2
-    said = capsys.readouterr().err
-    assert "trace=true" in said
-    assert len(said.splitlines()) == 1
+    assert "trace=true" in refusal(capsys, "trace", run[0])
 
 
 def test_a_damaged_trace_is_named(run, capsys):
@@ -118,5 +115,4 @@ def test_a_damaged_trace_is_named(run, capsys):
 
 
 def test_an_unknown_run_is_refused_as_show_refuses_it(capsys):
-    assert main(["trace", "zzz"]) == 2
-    assert "no finished run has an id that begins with zzz" in capsys.readouterr().err
+    assert "no finished run has an id that begins with zzz" in refusal(capsys, "trace", "zzz")

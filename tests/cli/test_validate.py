@@ -1,6 +1,7 @@
 """`ssfx validate` prints every score of every group, and one line for what cannot be had."""
 
 import pytest
+from refusals import refusal
 
 from experiments.common.validation.groups import Group
 from experiments.common.validation.quality import BY_TASK
@@ -79,10 +80,7 @@ def test_detail_lists_every_prediction_in_its_unit(made_up, capsys):
 
 
 def test_an_unknown_group_is_one_line(capsys):
-    assert main(["validate", "publshed"]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "did you mean 'published'?" in err
+    assert "did you mean 'published'?" in refusal(capsys, "validate", "publshed")
 
 
 def test_without_recorded_rows_one_line_says_how_to_get_them(monkeypatch, capsys):
