@@ -1,8 +1,15 @@
-"""What a command that cannot be done answers."""
+"""What a command answers, whether it can be done or not."""
 
 from typing import Any
 
 from ssfx.cli import main
+
+
+def output(capsys: Any, *words: str) -> str:
+    """Return what a command prints that can be done."""
+    assert main(list(words)) == 0
+    said: str = capsys.readouterr().out
+    return said
 
 
 def refusal(capsys: Any, *words: str) -> str:

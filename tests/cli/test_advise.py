@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.advice.trust import Trust
 from ssfx.cli import main
@@ -32,8 +32,7 @@ def some(monkeypatch):
 def run_advise(some, capsys):
     def run(*words):
         details = () if "--json" in words else ("--all", "--break-even", "--sources")
-        assert main(["advise", *words, *details]) == 0
-        return capsys.readouterr().out
+        return output(capsys, "advise", *words, *details)
 
     return run
 
@@ -144,8 +143,7 @@ def test_advice_does_not_import_torch():
 
 
 def test_the_answer_comes_first(some, capsys):
-    assert main(["advise", *WORDS]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "advise", *WORDS)
     assert out.splitlines()[1].startswith("ANSWER  ")
     assert len(out.splitlines()) <= 14
     found = json.loads((main(["advise", *WORDS, "--json"]), capsys.readouterr().out)[1])
@@ -173,8 +171,7 @@ def test_the_answer_is_no_where_nothing_can_be_won(some, capsys):
 
 
 def answered(capsys, *words):
-    assert main(["advise", *words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    return json.loads(output(capsys, "advise", *words, "--json"))
 
 
 def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(monkeypatch, capsys):
@@ -194,8 +191,7 @@ def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(mo
     assert (entries["s2reducer"]["more_steps"], entries["micro"]["more_steps"]) == (None, None)
     assert (entries["powersgd"]["more_steps"], entries["ddp_fp16"]["more_steps"]) == (None, 0.0)
     assert {"s2reducer", "micro", "powersgd", "ddp_bf16"} == set(found["unproven"])
-    assert main(["advise", *words]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(output(capsys, "advise", *words).split())
     assert "faster by these times, quality unknown or worse: s2reducer" in out
     assert "faster by these times, which were never checked for what sends alike: ddp_bf16" in out
     assert "by 5 runs of transformers with adamw at 2x over 50 dense steps on 4 ranks" in out
@@ -231,8 +227,7 @@ def test_without_a_scheme_of_recorded_quality_none_is_named(monkeypatch, capsys)
     ],
 )
 def test_a_node_has_the_cards_of_its_kind_and_the_network_between_nodes_heads_the_answer(some, capsys, words, network):
-    assert main(["advise", "model=resnet_tiny", "cluster=box", "cluster.nodes=8", *words]) == 0
-    head = capsys.readouterr().out.splitlines()[0]
+    head = output(capsys, "advise", "model=resnet_tiny", "cluster=box", "cluster.nodes=8", *words).splitlines()[0]
     assert f" ranks at {network}" in head
     assert "inside a node" not in head
 
@@ -253,8 +248,7 @@ def test_clip_norm_says_which_runs_a_quality_rests_on(monkeypatch, capsys):
     few(monkeypatch, "auto", "ddp")
     for words, clips in (((), False), (("clip_norm=null",), False), (("clip_norm=1",), True)):
         asked = ["advise", "model=bert_large", "cluster=acpsgd_10gbe", "target=quality", "--json", *words]
-        assert main(asked) == 0
-        (auto,) = (one for one in json.loads(capsys.readouterr().out) if one["scheme"] == "auto")
+        (auto,) = (one for one in json.loads(output(capsys, *asked)) if one["scheme"] == "auto")
         assert ("transformers with adamw and clipping at 6.86x" in json.dumps(auto)) is clips
         assert ("at 2x" in json.dumps(auto)) is not clips
     for model, word, hint in (("bert_large", "density=0.1", True), ("bert_large", "clip_norm=1", False),

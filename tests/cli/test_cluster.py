@@ -1,7 +1,7 @@
 """`ssfx cluster`: from a log to an answer in two commands."""
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 from systems.nccl_text import as_text
 
 from ssfx.cli import main
@@ -22,25 +22,20 @@ def log(tmp_path, monkeypatch):
 
 
 def test_a_log_becomes_a_cluster_that_is_planned_on(log, tmp_path, capsys):
-    assert main(["cluster", "import", "all_reduce.log"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "cluster", "import", "all_reduce.log")
     assert "all_reduce.yaml: 2 nodes of 4 h100" in out
     assert "all_reduce measured (8 ranks on 2 nodes, 8 B to 8 GiB, NCCL 2.19.3)" in out
     assert "Next: ssfx advise model=resnet50 cluster=all_reduce.yaml" in out
     for verb in ("plan", "simulate"):
-        assert main([verb, "model=resnet50", "cluster=all_reduce.yaml", "scheme=ddp"]) == 0
-        out = " ".join(capsys.readouterr().out.split())
+        out = " ".join(output(capsys, verb, "model=resnet50", "cluster=all_reduce.yaml", "scheme=ddp").split())
         assert "all_reduce measured (8 ranks on 2 nodes" in out
         assert "all others ring and tree formulas" in out
 
 
 def test_what_is_written_can_be_shown_and_checked(log, tmp_path, capsys):
-    assert main(["cluster", "import", "all_reduce.log", "--name", "mine"]) == 0
-    first = capsys.readouterr().out
-    assert main(["cluster", "show", "mine.yaml"]) == 0
-    assert capsys.readouterr().out in first
-    assert main(["cluster", "check", "mine.yaml"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    first = output(capsys, "cluster", "import", "all_reduce.log", "--name", "mine")
+    assert output(capsys, "cluster", "show", "mine.yaml") in first
+    out = " ".join(output(capsys, "cluster", "check", "mine.yaml").split())
     assert "every second size held out: median" in out
     assert "not monotone: 16 B takes less than a smaller message" in out
     assert "mine.yaml can be planned on: 8 ranks" in out
@@ -48,8 +43,7 @@ def test_what_is_written_can_be_shown_and_checked(log, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["64gpu", "polaris", "rtx2080ti_pair"])
 def test_shipped_clusters_are_shown(name, capsys):
-    assert main(["cluster", "show", name]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "cluster", "show", name)
     assert out.startswith(f"{name}: ")
     assert ("measured" in out) == (name != "64gpu")
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from processes import HANG_S
+from refusals import output
 
 from ssfx.cli import main, terminal
 from ssfx.lab.cli import doctor
@@ -21,8 +22,7 @@ def answer(**changes):
 
 def test_healthy_machine(no_data, monkeypatch, capsys):
     monkeypatch.setattr(doctor, "ask_torch", answer)
-    assert main(["doctor"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "doctor")
     assert "ssfx run on the CPU (gloo): runs" in out
     assert "ssfx run device=cuda (nccl): does not run, no GPU here" in out
     assert "dataset=text: does not run, text is missing" in out
@@ -39,15 +39,13 @@ def test_healthy_machine(no_data, monkeypatch, capsys):
 )
 def test_a_cpu_that_is_slow_in_bf16_is_told(no_data, monkeypatch, capsys, lacks, told):
     monkeypatch.setattr(doctor, "ask_torch", lambda: answer(**lacks))
-    assert main(["doctor"]) == 0
-    assert f"precision=bf16: runs, {told}" in capsys.readouterr().out
+    assert f"precision=bf16: runs, {told}" in output(capsys, "doctor")
 
 
 def test_precisions_of_a_gpu_run(no_data, monkeypatch, capsys):
     monkeypatch.setattr(doctor.machine, "gpus", lambda: ("some GPU",))
     monkeypatch.setattr(doctor, "ask_torch", lambda: answer(cuda=True, gpus=1))
-    assert main(["doctor"]) == 0
-    assert "precision=fp16: runs\n" in capsys.readouterr().out
+    assert "precision=fp16: runs\n" in output(capsys, "doctor")
 
 
 def test_torch_that_does_not_import_is_a_failure(no_data, monkeypatch, capsys):
@@ -89,7 +87,6 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch, capsys, width):
     monkeypatch.setattr(doctor, "_datasets", lambda: [("digits", ""), ("text", long)])
     monkeypatch.setattr(doctor, "ask_torch", answer)
     monkeypatch.setattr(terminal, "columns", lambda wide=False: width)
-    assert main(["doctor"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output(capsys, "doctor").splitlines()
     assert max(map(len, lines)) <= width
     assert "dataset=text: does not run, data is missing:" in " ".join(line.strip() for line in lines)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from refusals import output
 
 from experiments.common.validation.groups import Group
 from experiments.common.validation.scores import Pair
@@ -13,8 +14,7 @@ from ssfx.schemes import schemes
 
 
 def printed(capsys, *words):
-    assert main([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    return json.loads(output(capsys, *words, "--json"))
 
 
 def test_lists_are_objects_by_kind(capsys):

@@ -5,17 +5,15 @@ import sys
 
 import pytest
 import yaml
-from refusals import refusal
+from refusals import output, refusal
 
-from ssfx.cli import main
 from ssfx.cli.listing import FOLDERS, KINDS, SHIPPED, file_text
 from ssfx.config.groups import YAML_GROUPS
 from ssfx.core.paths import conf_dir
 
 
 def listed(capsys, *words):
-    assert main(["list", *words]) == 0
-    return capsys.readouterr().out
+    return output(capsys, "list", *words)
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
@@ -41,8 +39,7 @@ def test_without_a_kind_all_are_listed_in_turn(capsys):
 
 
 def test_help_names_every_kind(capsys):
-    assert main(["list", "--help"]) == 0
-    words = capsys.readouterr().out.replace(",", " ").replace(".", " ").split()
+    words = output(capsys, "list", "--help").replace(",", " ").replace(".", " ").split()
     assert set(KINDS) <= set(words)
 
 

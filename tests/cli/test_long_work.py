@@ -4,7 +4,7 @@ import signal
 from contextlib import suppress
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.cli import main
 from ssfx.core import progress as progress_module
@@ -62,8 +62,7 @@ def test_a_dry_run_simulates_nothing_and_searches_for_no_plan(never_simulated, m
     monkeypatch.setattr(
         "ssfx.lab.config.plans.make_plan", lambda scheme, *rest: made.append(scheme) or real(scheme, *rest)
     )
-    assert main(["run", "experiment=density", "--dry-run"]) == 0
-    assert "espresso" in capsys.readouterr().out
+    assert "espresso" in output(capsys, "run", "experiment=density", "--dry-run")
     assert {"ddp", "oktopk"} <= set(made)
     assert not {"espresso", "auto", "ssfusion_oi"} & set(made)
 

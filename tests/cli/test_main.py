@@ -6,7 +6,7 @@ import sys
 
 import click
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.cli import cli, main
 from ssfx.config.overrides import read
@@ -22,16 +22,14 @@ VERBS = (
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 @pytest.mark.parametrize("verb", [(), *((verb,) for verb in VERBS)])
 def test_help_fits_on_one_screen(verb, flag, capsys):
-    assert main([*verb, flag]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, *verb, flag)
     assert out.startswith("Usage: ssfx")
     assert len(out.splitlines()) <= 24
     assert max(map(len, out.splitlines())) <= 100
 
 
 def test_no_command_shows_the_help(capsys):
-    assert main([]) == 0
-    assert "Commands:" in capsys.readouterr().out
+    assert "Commands:" in output(capsys)
 
 
 def test_help_opens_with_three_examples_that_can_be_read_and_names_every_verb(capsys):

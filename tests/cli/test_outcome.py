@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from figures.synthetic import row
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.cli import main
 from ssfx.core.rows import Row
@@ -90,8 +90,7 @@ def test_show_and_compare(capsys):
     )
     capsys.readouterr()
     narrow = ["experiment=throughput", "model=resnet152", "cluster=16gpu"]
-    assert main(["compare", "ssfusion_oi", "ddp", *narrow]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "compare", "ssfusion_oi", "ddp", *narrow)
     assert "resnet152 / imagenet" in out
     assert "ssfusion_oi trains at " in out
     assert "the speed of ddp" in out
@@ -104,8 +103,7 @@ def test_show_and_compare(capsys):
 
 
 def test_a_comparison_of_many_settings_fits_a_screen_and_says_how_to_narrow_it(capsys):
-    assert main(["compare", "ddp"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "compare", "ddp")
     assert len(out.splitlines()) < 50
     assert " more settings: narrow them with model=" in out.splitlines()[-2] + out.splitlines()[-1]
 
@@ -119,12 +117,10 @@ def test_show_says_what_a_run_was(capsys):
         "workload=resnet152_imagenet",
         "batch_size=24",
     ]
-    assert main([*words, "--dry-run"]) == 0
-    run_id = capsys.readouterr().out.splitlines()[-1].split()[0]
+    run_id = output(capsys, *words, "--dry-run").splitlines()[-1].split()[0]
     assert main(words) == 0
     capsys.readouterr()
-    assert main(["show", run_id]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "show", run_id)
     assert out.startswith(f"{run_id}  ")
     assert "simulated on" in out
     assert "part of an iteration" in out

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.cli import main
 from ssfx.config.plans import plan_of, resolve_plan
@@ -16,8 +16,7 @@ from ssfx.simulator.pricing.message_sizes import plan_bytes
 @pytest.fixture
 def run_plan(shipped, capsys):
     def run(*words):
-        assert main(["plan", *words]) == 0
-        return capsys.readouterr().out
+        return output(capsys, "plan", *words)
 
     return run
 
@@ -119,8 +118,7 @@ def test_what_cannot_be_planned_is_told(shipped, uncounted, words, expected, cap
 
 def test_why_explains_a_plan_of_auto_in_words_and_a_picture(capsys):
     asked = ["model=vgg16", "cluster=16gpu", "cluster.inter.gbps=10", "scheme=auto", "density=0.01"]
-    assert main(["plan", *asked, "--why"]) == 0
-    title, *lines = capsys.readouterr().out.splitlines()
+    title, *lines = output(capsys, "plan", *asked, "--why").splitlines()
     assert title.startswith("auto for vgg16 on 16gpu, 16 ranks: ")
     assert "budget: density=0.01" in lines[0]
     assert any(line.startswith("bucket 1: ") for line in lines)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.cli import main
 from ssfx.core.origin import Origin
@@ -52,8 +52,7 @@ def test_profiles_of_several_batch_sizes_and_optimizers_lie_side_by_side(recorde
     names = sorted(path.name for path in (tmp_path / "results" / "profiles").iterdir())
     assert names == ["resnet_tiny-cpu-x2-adam.json", "resnet_tiny-cpu-x2-b4.json", "resnet_tiny-cpu-x2.json"]
     capsys.readouterr()
-    assert main(["simulate", "model=resnet_tiny", "cluster=local", "scheme=ddp", "batch_size=4,8"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "simulate", "model=resnet_tiny", "cluster=local", "scheme=ddp", "batch_size=4,8")
     assert "profile: measured, cpu on Invented CPU, 2 cores, 2026-01-01. made up\n" in out
     assert "profile: nominal, cpu. roofline, not measured" in out
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.advice.ranking import advise
 from ssfx.cli import main
@@ -68,8 +68,7 @@ def test_it_is_counted_for_a_device_that_is_not_here_and_asked_about(capsys):
     capsys.readouterr()
     assert main(["plan", "profile=a.json", "cluster=16gpu", "scheme=ddp", "--json"]) == 0
     assert [spec["name"] for spec in json.loads(capsys.readouterr().out)["tensors"]] == NAMES
-    assert main(["simulate", "profile=a.json", "cluster=16gpu", "scheme=ddp", "--json"]) == 0
-    step = json.loads(capsys.readouterr().out)
+    step = json.loads(output(capsys, "simulate", "profile=a.json", "cluster=16gpu", "scheme=ddp", "--json"))
     assert (step["batch_size"], step["profile"]["kind"]) == (6, "nominal")
     advice = advise(resolve_setting(["profile=a.json", "cluster=16gpu"]), ["topk"])
     assert "mine.py:build_model" in str(advice).splitlines()[0]
@@ -177,8 +176,7 @@ def test_a_trace_stands_for_a_profile_so_that_a_log_and_a_trace_are_an_answer_in
     assert main(["cluster", "import", "mine.log"]) == 0
     capsys.readouterr()
     for name in ("trace.json", "trace.json.gz"):
-        assert main(["advise", f"profile={name}", "cluster=mine.yaml", "batch_size=8"]) == 0
-        out = capsys.readouterr().out
+        out = output(capsys, "advise", f"profile={name}", "cluster=mine.yaml", "batch_size=8")
         assert "on mine.yaml: 4 ranks" in out
         assert "ANSWER" in out
         assert "activations unknown" in out
@@ -333,8 +331,7 @@ def test_a_profile_of_another_gpu_is_said_in_every_answer(hardware, cluster, oth
     replace(profile, origin=replace(profile.origin, hardware=hardware)).save("p.json")
     on = hardware or "a GPU that it does not name"
     for words in (["advise"], ["simulate", "scheme=ddp"], ["simulate", "scheme=ddp,wfbp"], ["plan", "scheme=ddp"]):
-        assert main([*words, "profile=p.json", f"cluster={cluster}"]) == 0
-        out = " ".join(capsys.readouterr().out.split())
+        out = " ".join(output(capsys, *words, "profile=p.json", f"cluster={cluster}").split())
         assert (f"beware: the profile was measured on {on} and the cluster has" in out) == other
     for words in (["advise"], ["simulate", "scheme=ddp"]):
         assert main([*words, "profile=p.json", f"cluster={cluster}", "--json"]) == 0

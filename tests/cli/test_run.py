@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 from results.test_wandb_mirror import FakeRun
 
 from ssfx.cli import main
@@ -61,8 +61,7 @@ def engine(monkeypatch):
 
 
 def test_dry_run_lists_and_starts_nothing(engine, capsys):
-    assert main(["run", "--dry-run", "scheme=ddp,wfbp"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output(capsys, "run", "--dry-run", "scheme=ddp,wfbp").splitlines()
     assert lines[0] == "measured on this machine: 2 runs, 0 finished, 2 to do"
     assert [line.split()[1:3] for line in lines[-2:]] == [["new", "resnet_tiny/ddp"], ["new", "resnet_tiny/wfbp"]]
     assert engine.ran == []
@@ -71,21 +70,17 @@ def test_dry_run_lists_and_starts_nothing(engine, capsys):
 def test_a_model_that_cannot_fit_into_the_gpus_here_is_said_before_a_real_run(engine, monkeypatch, capsys):
     monkeypatch.setattr(machine, "gpus", lambda: ("NVIDIA GeForce RTX 2080 Ti",) * 2)
     words = ["run", "--dry-run", "engine=torchrun", "device=cuda", "dataset=synthetic", "scheme=ddp,wfbp"]
-    assert main([*words, "model=gpt2_xl"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("beware: ")]
+    (line,) = [line for line in output(capsys, *words, "model=gpt2_xl").splitlines() if line.startswith("beware: ")]
     assert line.startswith("beware: gpt2_xl on rtx2080ti does not fit: ")
     assert " of 11 GB at batch " in line
-    assert main([*words, "model=resnet50", "batch_size=2"]) == 0
-    assert "beware" not in capsys.readouterr().out
+    assert "beware" not in output(capsys, *words, "model=resnet50", "batch_size=2")
 
 
 def test_finished_cases_are_skipped_and_that_is_said(engine, capsys):
     assert main(["run", "scheme=ddp"]) == 0
-    assert main(["run", "scheme=ddp,wfbp"]) == 0
-    assert "2 runs, 1 finished, 1 to do" in capsys.readouterr().out
+    assert "2 runs, 1 finished, 1 to do" in output(capsys, "run", "scheme=ddp,wfbp")
     assert [case.scheme for case in engine.ran] == ["ddp", "wfbp"]
-    assert main(["run", "scheme=ddp,wfbp"]) == 0
-    assert "2 runs, 2 finished, 0 to do" in capsys.readouterr().out
+    assert "2 runs, 2 finished, 0 to do" in output(capsys, "run", "scheme=ddp,wfbp")
     assert len(engine.ran) == 2
 
 
@@ -100,16 +95,14 @@ def test_what_an_own_data_set_reads_is_watched_where_it_says_so(engine, capsys, 
         with (tmp_path / "table.csv").open("a") as table:
             table.write("2\n")
         capsys.readouterr()
-        assert main([*words, "--dry-run"]) == 0
-        out = capsys.readouterr().out
+        out = output(capsys, *words, "--dry-run")
         assert f"1 runs, {finished} finished" in out
         assert ("finished runs stay when what mine.py reads changes" in out) == bool(finished)
 
 
 def test_a_cluster_that_is_not_here_is_simulated_and_that_is_said_first(capsys):
     words = ["run", "cluster=16gpu,32gpu", "scheme=ddp,oktopk", "workload=text_lstm"]
-    assert main([*words, "--dry-run"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output(capsys, *words, "--dry-run").splitlines()
     assert lines[0] == "simulated (nominal costs, nominal profiles): 4 runs, 0 finished, 4 to do"
     assert lines[1] == "experiment=quickstart engine=simulate: one step in virtual time, nothing is trained"
     assert [line.partition(":")[0] for line in lines[2:4]] == ["16gpu", "32gpu"]
@@ -124,8 +117,7 @@ def test_a_cluster_that_is_not_here_is_simulated_and_that_is_said_first(capsys):
 
 def test_simulated_rows_are_drawn(tmp_path, capsys):
     words = "run experiment=throughput cluster=16gpu scheme=ddp,ssfusion_oi workload=resnet152_imagenet"
-    assert main(words.split()) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, *words.split())
     (image,) = [path for path in out.split() if path.endswith("ssfusion.fig11.png")]
     path = Path(image).with_suffix(".csv")
     lines = [line for line in csv.DictReader(path.read_text().splitlines()) if line["cluster"] == "16 GPUs"]
@@ -147,8 +139,7 @@ def test_baselines_are_named(engine, capsys):
 
 
 def test_a_density_in_a_sweep_of_compressors_applies_where_it_can(engine, capsys):
-    assert main(["run", "--dry-run", "scheme=per_tensor", "compressor=topk,fp16", "density=0.1,0.01"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "run", "--dry-run", "scheme=per_tensor", "compressor=topk,fp16", "density=0.1,0.01")
     assert "measured on this machine: 3 runs" in out
     assert "density applies to topk; every element is sent: fp16" in out
     assert [line.split()[2] for line in out.splitlines()[-3:]] == [
@@ -210,8 +201,7 @@ def test_impossible_plans_are_refused_before_anything_starts(engine, shipped, mo
 def test_status_counts_runs_and_shows_values(engine, capsys):
     assert main(["run", "scheme=ddp,wfbp"]) == 0
     capsys.readouterr()
-    assert main(["status"]) == 0
-    assert "runs of quickstart: 2 finished, 0 failed, 0 half-finished" in capsys.readouterr().out
+    assert "runs of quickstart: 2 finished, 0 failed, 0 half-finished" in output(capsys, "status")
 
 
 def test_after_a_failure_the_other_runs_are_shown_and_the_failure_is_said_last(engine, capsys):
@@ -236,13 +226,11 @@ def test_failed_runs_are_listed_with_their_reasons_and_repeated_alone(engine, ca
     assert lines[-1].startswith("ssfx: run ")
     engine.fail_alone = ()
     again = [*words, "seed=0,1", "--only-failed"]
-    assert main([*again, "--dry-run"]) == 0
-    assert "6 runs, 1 finished, 2 failed, 2 to do" in capsys.readouterr().out
+    assert "6 runs, 1 finished, 2 failed, 2 to do" in output(capsys, *again, "--dry-run")
     assert main(again) == 0
     assert [(case.scheme, case.seed) for case in engine.ran] == [("ddp", 0), ("wfbp", 0), ("ssgd", 0)]
     capsys.readouterr()
-    assert main(again) == 0
-    assert "6 runs, 3 finished, 0 to do" in capsys.readouterr().out
+    assert "6 runs, 3 finished, 0 to do" in output(capsys, *again)
     assert len(engine.ran) == 3
 
 
@@ -263,6 +251,5 @@ def test_what_only_lists_or_prints_searches_no_plan(monkeypatch, capsys, flag):
     real = plans.make_plan
     monkeypatch.setattr(plans, "make_plan", lambda scheme, *rest: planned.append(scheme) or real(scheme, *rest))
     words = ["run", "experiment=throughput", "engine=slurm", "cluster=16gpu", "scheme=ddp,ssfusion_oi,mergecomp"]
-    assert main([*words, flag]) == 0
-    assert "12 runs" in capsys.readouterr().out
+    assert "12 runs" in output(capsys, *words, flag)
     assert set(planned) == {"ddp"}

@@ -6,10 +6,9 @@ import sys
 from dataclasses import asdict
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.advice.cases import simulate_case
-from ssfx.cli import main
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core import machine
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
@@ -24,8 +23,7 @@ TWO = ["model=resnet50", "cluster=16gpu", "scheme=ddp,per_tensor", "density=0.01
 @pytest.fixture
 def run(capsys):
     def simulate(*words):
-        assert main(["simulate", *words]) == 0
-        return capsys.readouterr().out
+        return output(capsys, "simulate", *words)
 
     return simulate
 

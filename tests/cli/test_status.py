@@ -1,12 +1,11 @@
 """The claim ledger is whole, and rows are compared with a claim only under the claim's conditions."""
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from experiments.common.claims.evidence import evidence
 from experiments.common.claims.ledger import ledgers
 from experiments.common.cli.status import run_counts
-from ssfx.cli import main
 from ssfx.core.case import Case
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
@@ -77,8 +76,7 @@ def test_rows_of_different_settings_are_not_divided_by_each_other():
 
 
 def test_status_is_one_screen(capsys):
-    assert main(["status"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "status")
     assert len(out.splitlines()) <= 40
     assert out.startswith("657 claims of 5 papers: ")
     assert "tested claims agree" in out.splitlines()[0]
@@ -86,8 +84,7 @@ def test_status_is_one_screen(capsys):
 
 
 def test_the_claims_of_one_paper_are_listed(capsys):
-    assert main(["status", "--claims", "ssfusion"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output(capsys, "status", "--claims", "ssfusion").splitlines()
     assert len(lines) == 1 + 220
     assert any(line.startswith("exp1.o_vs_naive ") for line in lines)
     assert "did you mean 'ssfusion'?" in refusal(capsys, "status", "--claims", "ssfusio")

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from engines.test_collect import RECORD
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.cli import main
 from ssfx.core.case import Case
@@ -67,8 +67,7 @@ def run(shipped):
 
 def test_the_real_and_the_simulated_step_can_be_laid_over_each_other(run, tmp_path, capsys):
     out = tmp_path / "overlay.json"
-    assert main(["trace", run[0][:6], "--out", str(out)]) == 0
-    assert f"trace: {out}" in capsys.readouterr().out
+    assert f"trace: {out}" in output(capsys, "trace", run[0][:6], "--out", str(out))
     events = json.loads(out.read_text())["traceEvents"]
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     measured, simulated = (
@@ -98,8 +97,7 @@ def test_the_real_and_the_simulated_step_can_be_laid_over_each_other(run, tmp_pa
 
 
 def test_a_step_can_be_named(run, tmp_path, capsys):
-    assert main(["trace", run[0], "--step", "3", "--out", str(tmp_path / "o.json")]) == 0
-    assert "step 3" in capsys.readouterr().out
+    assert "step 3" in output(capsys, "trace", run[0], "--step", "3", "--out", str(tmp_path / "o.json"))
     assert "only 0 to 3" in refusal(capsys, "trace", run[0], "--step", "4")
 
 

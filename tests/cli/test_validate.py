@@ -1,7 +1,7 @@
 """`ssfx validate` prints every score of every group, and one line for what cannot be had."""
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from experiments.common.validation.groups import Group
 from experiments.common.validation.quality import BY_TASK
@@ -34,8 +34,7 @@ def test_the_summary_stands_first_and_says_which_goals_are_met(monkeypatch, caps
     monkeypatch.setattr(
         "experiments.common.validation.ground_truth.load", lambda name: {"recorded": [runs]}.get(name, [TIMES, RATIOS])
     )
-    assert main(["validate"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = output(capsys, "validate").splitlines()
     assert lines[0] == (
         "blind: simulated times of 1 recorded runs are 2.0 % off on average, 20 % in the part beyond compute"
     )
@@ -51,8 +50,7 @@ def test_steps_are_scored_beside_a_law_of_no_effect(monkeypatch, capsys):
     pairs = Pair("m", "low rank", 1.2, 1.0), Pair("m", "top-k", 1.5, 1.6)
     steps = Group(f"{BY_TASK}: steps", "nothing", "two runs", pairs, unit="x", over_dense=True)
     monkeypatch.setattr("experiments.common.validation.ground_truth.load", lambda name: [steps])
-    assert main(["validate", "quality"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    lines = [line.split() for line in output(capsys, "validate", "quality").splitlines()]
     assert next(line for line in lines if "blind," in line)[-8:] == [
         "mean", "error", "of", "no", "effect", "median", "largest", "bias",
     ]  # fmt: skip
@@ -60,8 +58,7 @@ def test_steps_are_scored_beside_a_law_of_no_effect(monkeypatch, capsys):
 
 
 def test_every_score_is_printed_in_detail(made_up, capsys):
-    assert main(["validate", "published", "--detail"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "validate", "published", "--detail")
     assert "calibrated on: nothing" in out
     assert "tested on: two times" in out
     row = next(line for line in out.splitlines() if line.startswith("all")).split()
@@ -73,8 +70,7 @@ def test_every_score_is_printed_in_detail(made_up, capsys):
 
 
 def test_detail_lists_every_prediction_in_its_unit(made_up, capsys):
-    assert main(["validate", "--detail"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    lines = [line.split() for line in output(capsys, "validate", "--detail").splitlines()]
     assert ["m", "fast", "2200.0", "ms", "2000.0", "ms", "+10.0", "%"] in lines
     assert ["r", "gain", "1.5x", "1x", "+50.0", "%", "extrapolated", "a.b"] in lines
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import yaml
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.cli import main
 from ssfx.config.groups import COMPONENT_GROUPS, check_choice, choices, node, registry
@@ -106,8 +106,7 @@ def test_an_experiment_and_a_cluster_of_ones_own(own, tmp_path, monkeypatch, cap
     found = component_file("cluster", "box")
     assert (found["nodes"], found["inter"]["gbps"], found["inter"]["latency_s"]) == (2, 25.0, 1e-5)
     monkeypatch.setenv("SSFX_CONF", "")
-    assert main(["run", "--dry-run", "--config-dir", str(tmp_path), "experiment=mine"]) == 0
-    assert "per_tensor/" in capsys.readouterr().out
+    assert "per_tensor/" in output(capsys, "run", "--dry-run", "--config-dir", str(tmp_path), "experiment=mine")
 
 
 def test_a_further_point_of_an_experiment_may_have_several_values_and_continue_another(own):

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from refusals import output
 
 from ssfx.advice.cases import simulate_case
 from ssfx.cli import main
@@ -74,16 +75,13 @@ def test_advice_on_a_profile_has_the_precision_of_that_profile():
 
 
 def test_the_commands_say_it(capsys):
-    assert main(["simulate", *WORDS, "scheme=ddp", "precision=bf16"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "simulate", *WORDS, "scheme=ddp", "precision=bf16")
     assert out.startswith("ddp for resnet50 on 16gpu, 16 ranks, batch 32 each in bf16, dense\n")
     assert "activations have 2 bytes; weights, gradients, messages" in out
     assert main(["simulate", *WORDS, "scheme=ddp", "precision=fp32,tf32", "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["precision"] for one in found] == ["fp32", "tf32"]
     assert found[0]["metrics"]["iteration_s"] > found[1]["metrics"]["iteration_s"]
-    assert main(["advise", "model=resnet_tiny", "cluster=16gpu", "precision=bf16"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "advise", "model=resnet_tiny", "cluster=16gpu", "precision=bf16")
     assert "batch 32 each in bf16, density 0.01 where a scheme selects (simulated" in " ".join(out.splitlines()[:2])
-    assert main(["plan", *WORDS, "scheme=ddp", "precision=bf16"]) == 0
-    assert "profile: nominal, a100, batch 32, bf16. " in capsys.readouterr().out
+    assert "profile: nominal, a100, batch 32, bf16. " in output(capsys, "plan", *WORDS, "scheme=ddp", "precision=bf16")

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from engines.helpers import HERE, make_case
 from processes import wait_until
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.cli import main
 from ssfx.core.errors import REQUEUE_EXIT_CODE, ConfigError, RequeueError, RunError
@@ -351,8 +351,7 @@ WORDS += ["cluster.device=cpu", "cluster.devices_per_node=1", "cluster.nodes=2",
 
 
 def test_the_scripts_and_what_they_cost_are_printed_before_anything_is_submitted(store, slurm, capsys):
-    assert main(["run", *WORDS, "cluster.slurm.time_limit=30", "--print"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "run", *WORDS, "cluster.slurm.time_limit=30", "--print")
     assert "2 runs x 2 exclusive nodes x 30 min: at most 2 node-hours" in out
     assert "#SBATCH --array=0-1\n" in out
     assert "nothing was submitted" in out
@@ -366,8 +365,7 @@ def test_a_command_that_does_not_wait_leaves_a_job_for_the_figures_and_can_be_wa
 ):
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path))
     (slurm / "hold").touch()
-    assert main(["run", *WORDS, "--no-wait"]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "run", *WORDS, "--no-wait")
     assert "job 101 draws " in out
     figures = (tmp_path / "slurm" / "figures-100.sh").read_text()
     assert "#SBATCH --dependency=afterany:100" in figures
@@ -381,12 +379,9 @@ def test_a_command_that_does_not_wait_leaves_a_job_for_the_figures_and_can_be_wa
     assert shown.lines == ["throughput: 2 waiting in Slurm"]
     assert shown.under_way
     assert "did you mean 'throughput'" in refusal(capsys, "cancel", "througput")
-    assert main(["cancel", "experiment=throughput"]) == 0
-    assert "throughput: 2 task(s) of job(s) 100 ended" in capsys.readouterr().out
-    assert main(["status", "--watch"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["throughput: 2 half-finished"]
-    assert main(["cancel", "throughput"]) == 0
-    assert "no task is left" in capsys.readouterr().out
+    assert "throughput: 2 task(s) of job(s) 100 ended" in output(capsys, "cancel", "experiment=throughput")
+    assert output(capsys, "status", "--watch").splitlines()[1:] == ["throughput: 2 half-finished"]
+    assert "no task is left" in output(capsys, "cancel", "throughput")
 
 
 def test_a_task_that_stopped_in_time_is_requeued_unless_it_got_nowhere(store, tmp_path, monkeypatch, capsys):

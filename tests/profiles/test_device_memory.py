@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from refusals import output
 
 from ssfx.advice.cases import simulate_case
 from ssfx.cli import main
@@ -97,8 +98,7 @@ def test_what_does_not_fit_has_no_time(verb, capsys):
 
 def test_of_several_cases_those_that_fit_have_times(capsys):
     words = ["model=gpt2_xl", "cluster=64gpu", "batch_size=6", "density=0.01", "scheme=topk,ssfusion_oi"]
-    assert main(["simulate", *words]) == 0
-    out = capsys.readouterr().out
+    out = output(capsys, "simulate", *words)
     rows = {line.split()[0]: line for line in out.splitlines() if line.startswith(("topk", "ssfusion_oi"))}
     assert any(line.startswith("topk") and line.endswith("does not fit") for line in out.splitlines())
     assert "memory: fits: 79 of 80 GB" in out

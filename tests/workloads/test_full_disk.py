@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import output
 from results.test_store import make_row
 from workloads import work
 
@@ -126,8 +127,7 @@ def test_rows_and_figures_on_a_full_disk_are_named_and_the_same_command_goes_on(
     assert not [path for path in files(disk) if path.suffix in (".tmp", ".png")]
 
     others.unlink()
-    assert main(RUN) == 0
-    assert "2 runs, 2 finished, 0 to do" in capsys.readouterr().out
+    assert "2 runs, 2 finished, 0 to do" in output(capsys, *RUN)
     assert list((disk / "figures").glob("*.png"))
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from refusals import refusal
+from refusals import output, refusal
 
 from ssfx.cli import main
 from ssfx.core.errors import ConfigError
@@ -96,8 +96,7 @@ def test_a_counted_profile_is_asked_about_in_every_precision_of_its_device(capsy
     assert saved_profile("f.json", precision="fp16").precision == "fp16"
     capsys.readouterr()
     words = ["scheme=ddp", "cluster=box", "cluster.device=h100", "cluster.nodes=2", "cluster.link=25gbe_tcp"]
-    assert main(["simulate", "profile=f.json", "precision=bf16", *words]) == 0
-    assert "in bf16" in capsys.readouterr().out
+    assert "in bf16" in output(capsys, "simulate", "profile=f.json", "precision=bf16", *words)
 
 
 def test_refusals_say_what_is_true(capsys):
