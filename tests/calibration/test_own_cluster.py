@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 from processes import finished, torchrun
-from refusals import refusal
 
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.errors import ConfigError
 from ssfx.lab.calibration.cluster_import import cluster_text
-from ssfx.lab.calibration.own_cluster import sheet_of
+from ssfx.lab.calibration.own_cluster import main, sheet_of
 from ssfx.perf_model.exchange_tables import ExchangeTable
 
 
@@ -45,9 +44,8 @@ def test_devices_are_known_by_their_own_names():
 
 def test_without_torchrun_it_says_how(monkeypatch, capsys):
     monkeypatch.delenv("RANK", raising=False)
-    assert "torchrun --nproc-per-node RANKS -m ssfx.lab.profile_network" in refusal(
-        capsys,
-    )
+    assert main([]) == 2
+    assert "torchrun --nproc-per-node RANKS -m ssfx.lab.profile_network" in capsys.readouterr().err
 
 
 @pytest.mark.nightly
