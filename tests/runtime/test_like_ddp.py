@@ -219,10 +219,10 @@ def divided_by_active(group: Any, rank: int, world: int, initial: bool) -> list[
     with sync.join(divide_by_initial_world_size=initial):
         for _ in range(3 if rank == 0 else 1):
             optimizer.zero_grad()
-            before = float(model.weight)
+            before = model.weight.item()
             model.weight.sum().backward()
             optimizer.step()
-            moves.append(before - float(model.weight))
+            moves.append(before - model.weight.item())
     sync.detach()
     return moves
 

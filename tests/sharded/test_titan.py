@@ -24,7 +24,7 @@ def test_a_trainer_of_torchtitan_exchanges_by_ssfx(group, rank, world, options, 
         mine.train_step(step)
         theirs.train_step(step)
     pairs = zip(mine.model_parts[0].parameters(), theirs.model_parts[0].parameters(), strict=True)
-    apart = max(float((a.to_local() - b.to_local()).abs().sum()) for a, b in pairs)
+    apart = max((a.to_local() - b.to_local()).abs().sum().item() for a, b in pairs)
     stats, saved = mine.sync.stats(), "ssfx" in mine.checkpointer.states
     mine.close()
     assert (apart == 0) == exact
