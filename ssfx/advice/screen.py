@@ -108,9 +108,7 @@ def _how_sure(entry: Entry) -> str:
 
 def _quality(best: Entry) -> str:
     found = best.needed
-    ask = (
-        "; say clip_norm=1 if training clips gradients" if clipping_matters(best.network) else ""
-    )
+    ask = "; say clip_norm=1 if training clips gradients" if clipping_matters(best.network) else ""
     if not found.runs:
         return f"what {best.scheme} sends counts as dense: {found.source}{ask}"
     return (

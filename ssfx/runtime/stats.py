@@ -61,7 +61,7 @@ class Tracer:
             }
         )
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the trace as Chrome JSON, atomically; open it in Perfetto or chrome://tracing."""
         names = [
             {"name": "thread_name", "ph": "M", "pid": self.rank, "tid": i, "args": {"name": track}}
@@ -69,7 +69,7 @@ class Tracer:
         ]
         process = {"name": "process_name", "ph": "M", "pid": self.rank, "args": {"name": f"rank {self.rank}"}}
         drawn = {"traceEvents": [process, *names, *self._events], "displayTimeUnit": "ms"}
-        with replacing(path) as file:
+        with replacing(Path(path)) as file:
             file.write(json.dumps(drawn))
 
 

@@ -25,7 +25,7 @@ def trace(group: Any, rank: int, world: int, options: dict[str, Any]) -> tuple[d
     train(model, optimizer, rank, range(STEPS))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        sync.tracer.save(path)
+        sync.tracer.save(str(path))
         saved = json.loads(path.read_text())
         assert [p.name for p in Path(folder).iterdir()] == ["trace.json"]
     names = [f"exchange {lane.collective}" for _, lane in sync.plan.lanes()]

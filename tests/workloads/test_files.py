@@ -109,6 +109,18 @@ def test_answers_of_squad_are_found_again_in_its_windows(root: Path) -> None:
     assert (inputs.shape, spans.shape) == ((4, 3, 48), (4, 2))
 
 
+def test_every_word_of_a_context_is_in_a_window_however_far_windows_should_be_apart(root: Path) -> None:
+    tiny_files.squad(root)
+    tiny_files.word_piece(root / "squad/tokenizer")
+    wide, near = (fresh(f"squad(seq_len=24,stride={stride})")._arrays for stride in (128, 1))
+    for number in set(near["dev_question"].tolist()):
+        places = [
+            set(map(tuple, of["dev_offsets"][of["dev_question"] == number].reshape(-1, 2))) for of in (wide, near)
+        ]
+        assert places[0] == places[1]
+    assert len(wide["dev_inputs"]) < len(near["dev_inputs"])
+
+
 class _Knows(torch.nn.Module):
     """Points at the right answer of every held-out window, or always at the first word of the context."""
 

@@ -127,6 +127,16 @@ def test_a_data_set_of_ones_own_has_a_fingerprint_and_may_hold_nothing_out(tmp_p
     assert datasets.build(f"{path}:make").fingerprint() != before
 
 
+def test_more_ranks_than_held_out_samples_agree_on_what_they_add_up(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import torch\ndef make(train):\n    return [(torch.ones(2), i % 2) for i in range(3)]\n")
+    data, model = datasets.build(f"{path}:make"), torch.nn.Linear(2, 2)
+    shares = [data.tally(model, rank, 4) for rank in range(4)]
+    assert {tuple(sorted(share)) for share in shares} == {("right1", "samples")}
+    assert [share["samples"] for share in shares] == [1, 1, 1, 0]
+    assert sum(share["right1"] for share in shares) == data.tally(model, 0, 1)["right1"]
+
+
 def test_its_work_is_counted_once_and_plans_and_simulations_rest_on_it() -> None:
     name = f"{FILE}:small"
     work = model_work(name)

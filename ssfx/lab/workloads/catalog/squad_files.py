@@ -159,7 +159,8 @@ def _windows_of(questions: list[Question], tokenizer: Any, options: SquadOptions
         head = [begin, *ask.ids[: min(QUESTION_TOKENS, options.seq_len // 2)], end]
         room = options.seq_len - len(head) - 1
         answer = question.answers[0] if question.answers else ("", 0)
-        for start in range(0, max(1, len(context.ids) - room + options.stride), options.stride):
+        stride = min(options.stride, room)  # every word is in a window
+        for start in range(0, max(1, len(context.ids) - room + stride), stride):
             ids, places = context.ids[start : start + room], context.offsets[start : start + room]
             padding = [0] * (room - len(ids))
             inputs.append([
