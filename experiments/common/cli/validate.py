@@ -208,14 +208,14 @@ def _show(group: Group) -> None:
     print_table(columns, lines, right=set(columns[1:]))
     total = group.total
     click.echo(f"  worst: {total.worst.panel}, {total.worst.label}: {100 * total.worst.error:+.1f} %")
-    for one in total.telling[:_MOST_INVERSIONS]:
+    for one in total.inversions[:_MOST_INVERSIONS]:
         say(
             f"inverted: {one.panel}: {one.slower} is {100 * one.gap:.0f} % above {one.faster}, "
             f"simulated {-100 * one.predicted_gap:.0f} % below",
             "    ", "  ",
         )  # fmt: skip
-    if len(total.telling) > _MOST_INVERSIONS:
-        click.echo(f"  and {len(total.telling) - _MOST_INVERSIONS} more")
+    if len(total.inversions) > _MOST_INVERSIONS:
+        click.echo(f"  and {len(total.inversions) - _MOST_INVERSIONS} more")
     for note in group.notes:
         say(note, "    ", "  ")
 

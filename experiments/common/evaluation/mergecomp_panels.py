@@ -61,7 +61,7 @@ def factor_panels(rows: Sequence[Row], way: str, model: str, dataset: str) -> li
                 _line(steps, way, name, label, COLOURS[name], model, dataset, network) for name, label in LABELS.items()
             ]
             title = f"{network}, {calibration} times"
-            panels.append(Lines(title, lines, "GPUs", "scaling factor", log_x=True))
+            panels.append(Lines(title, lines, "GPUs", "scaling factor"))
     return panels
 
 

@@ -199,9 +199,9 @@ def _method(row: Row, network: str, clipped: bool | None) -> CheckedMethod:
 
 @dataclass(frozen=True)
 class Counted:
-    """Set-ups, one for each place and method; `most_gbps` and `half_gbps` are rates up to which wins lie.
+    """Set-ups, one for each place and method; `most_gbps` is the rate up to which wins lie.
 
-    most_gbps: nine in ten wins; GPUs behind a slow bus win at any rate of the network. half_gbps: in half of places.
+    most_gbps: nine in ten wins; GPUs behind a slow bus win at any rate of the network.
     faster: those with a shorter step by their times. known: of them, those whose quality is known and whose time to it
     is shorter. sure: of them, those beyond the validated error; checked: of them, those on a network where steps were
     checked. records: the runs that the known ones rest on.
@@ -213,7 +213,6 @@ class Counted:
     sure: int
     checked: int
     most_gbps: float
-    half_gbps: float
     records: tuple[str, ...] = ()
 
     @property
@@ -238,14 +237,10 @@ def counted(found: Iterable[CheckedPlace]) -> Counted:
     faster = [(place, one) for place, one in pairs if one.compresses and one.iteration_s < place.dense_s]
     known = [(place, one) for place, one in faster if one.to_quality_s < place.dense_s]
     sure = [place for place, one in known if place.surely(one)]
-    rates: dict[float, list[bool]] = {}
-    for place in every:
-        rates.setdefault(place.gbps, []).append(bool(place.wins))
-    mostly = [rate for rate in rates if mean(rates[rate]) >= 0.5]
     surely = sorted(place.gbps for place in sure)
     return Counted(
         len(pairs), len(faster), len(known), len(sure), sum(place.checked for place in sure),
-        surely[ceil(0.9 * len(surely)) - 1] if surely else 0.0, max(mostly, default=0.0),
+        surely[ceil(0.9 * len(surely)) - 1] if surely else 0.0,
         tuple(sorted({one.records for _, one in known})),
     )  # fmt: skip
 

@@ -58,14 +58,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """One panel of lines."""
+    """One panel of lines over a logarithmic x."""
 
     title: str
     lines: Sequence[Line]
     xlabel: str
     ylabel: str
-    log_x: bool = False
-    log_y: bool = False
     ticks: Sequence[float] = ()
 
     @property
@@ -143,16 +141,12 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
                 for x, y in sorted(points)
             ]
     xs = sorted({x for line in panel.lines for found in line.points.values() for x, _ in found})
-    if panel.log_x:
-        axis.set_xscale("symlog" if 0 in xs else "log", base=2)
+    axis.set_xscale("symlog" if 0 in xs else "log", base=2)
     marks = panel.ticks or xs
     axis.set_xticks(marks, [f"{mark:g}" for mark in marks])
     axis.minorticks_off()
     axis.set_xlabel(panel.xlabel)
-    if panel.log_y:
-        axis.set_yscale("log")
-    else:
-        axis.set_ylim(bottom=0)
+    axis.set_ylim(bottom=0)
     axis.grid()
     return table
 

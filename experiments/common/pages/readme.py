@@ -141,7 +141,7 @@ def _scores_line(name: str, scores: Scores, no_effect: float | None, beyond: Sco
     shares = (scores.mean, no_effect, beyond.mean if beyond else None, scores.median, scores.maximum)
     cells = (
         name, str(scores.count), *(percent(share, ".3g") for share in shares), percent(scores.bias, "+.2g"),
-        "-" if scores.tau is None else f"{scores.tau:.2f}", str(len(scores.telling)),
+        "-" if scores.tau is None else f"{scores.tau:.2f}", str(len(scores.inversions)),
         f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-",
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"

@@ -150,7 +150,7 @@ def by_known_density(found: Sequence[Comparison]) -> str:
     return (
         "with what each compressor let pass in the same training on other networks (median): mean "
         f"{100 * scores.mean:.1f} %, maximum {100 * scores.maximum:.1f} %, bias {100 * scores.bias:+.1f} %, tau "
-        f"{scores.tau or 0.0:.2f}, {len(scores.telling)} pairs inverted by > 5 %"
+        f"{scores.tau or 0.0:.2f}, {len(scores.inversions)} pairs inverted by > 5 %"
     )
 
 

@@ -41,18 +41,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Inversion:
-    """Two schemes of a panel whose order the prediction gets wrong; `gap` is the actual difference, relative."""
+    """Two schemes whose actual gap matters and whose order the prediction gets wrong; `gap` is relative."""
 
     panel: str
     faster: str
     slower: str
     gap: float
     predicted_gap: float
-
-    @property
-    def matters(self) -> bool:
-        """True when the actual gap is large enough to matter."""
-        return self.gap > TELLING_GAP
 
 
 @dataclass(frozen=True)
@@ -73,11 +68,6 @@ class Scores:
     inversions: tuple[Inversion, ...]
     ordered: int
     orderings: int
-
-    @property
-    def telling(self) -> tuple[Inversion, ...]:
-        """The inversions whose actual gap matters."""
-        return tuple(one for one in self.inversions if one.matters)
 
 
 def percent(share: float | None, form: str = ".1f") -> str:
@@ -118,10 +108,10 @@ def kendall_tau(panel: Sequence[Pair]) -> float | None:
 
 
 def inversions(panel: Iterable[Pair]) -> list[Inversion]:
-    """Return the pairs of a panel that are predicted in the wrong order."""
+    """Return the pairs of a panel whose actual gap matters and that are predicted in the wrong order."""
     found = []
-    for fast, slow in _ordered(panel):
-        if fast.actual < slow.actual and fast.predicted > slow.predicted:
+    for fast, slow in _telling(panel):
+        if fast.predicted > slow.predicted:
             gap, predicted_gap = slow.actual / fast.actual - 1, slow.predicted / fast.predicted - 1
             found.append(Inversion(fast.panel, fast.label, slow.label, gap, predicted_gap))
     return found
@@ -129,11 +119,11 @@ def inversions(panel: Iterable[Pair]) -> list[Inversion]:
 
 def orderings(panel: Iterable[Pair]) -> list[bool]:
     """Return for every two of a panel whose actual gap matters whether they are predicted in the right order."""
-    telling = ((fast, slow) for fast, slow in _ordered(panel) if slow.actual / fast.actual - 1 > TELLING_GAP)
-    return [fast.predicted < slow.predicted for fast, slow in telling]
+    return [fast.predicted < slow.predicted for fast, slow in _telling(panel)]
 
 
-def _ordered(panel: Iterable[Pair]) -> Iterator[tuple[Pair, Pair]]:
-    """Yield every two of a panel, the faster one first."""
-    for one, two in combinations(panel, 2):
-        yield (one, two) if one.actual <= two.actual else (two, one)
+def _telling(panel: Iterable[Pair]) -> Iterator[tuple[Pair, Pair]]:
+    """Yield every two of a panel whose actual gap matters, the faster one first."""
+    for fast, slow in combinations(sorted(panel, key=lambda pair: pair.actual), 2):
+        if slow.actual / fast.actual - 1 > TELLING_GAP:
+            yield fast, slow
