@@ -1,11 +1,11 @@
 """A figure: its name, the rows that it needs, and how they become a picture, verdicts and a sentence. No torch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.common.claims.verdicts import Verdict, counted
+from experiments.common.claims.verdicts import ON_ONE_CORE, Verdict, counted
 from experiments.common.figures.style import ORIGIN_LINE, Canvas, Picture, save, style
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.rows import Row
@@ -60,8 +60,12 @@ class Figure:
             return save(canvas, self.name, table, used[0] if used else rows, out)
 
     def judge(self, rows: list[Row]) -> Sequence[Verdict]:
-        """Return its own verdicts on claims."""
-        return self.judging(self, rows) if self.judging else []
+        """Return its own verdicts on claims; a value without a command of its own comes from the figure's."""
+        return [
+            one if one.command or one.source == "none"
+            else replace(one, command=self.command, cost=one.cost or ON_ONE_CORE)
+            for one in (self.judging(self, rows) if self.judging else ())
+        ]  # fmt: skip
 
     def finding(self, rows: list[Row]) -> str:
         """Return what the rows show, in one line."""

@@ -175,7 +175,7 @@ class Groups:
 
 def judge_cells(figure: Figure, rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdicts of the simulated rows on the claims about the figure."""
-    return judged(figure.name, rows, figure.command)
+    return judged(figure.name, rows)
 
 
 def _gains(cell: Cell) -> list[tuple[float, str]]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.common.claims.verdicts import Verdict, compared
-from experiments.common.evaluation.judging import ON_ONE_CORE
+from experiments.common.evaluation.judging import says
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, plt
 from experiments.common.figures.timelines import Timelines
@@ -147,10 +147,9 @@ def _fig1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     holds = joint < fused < wfbp
     said = f"In the example: {figure.finding(rows)}."
     return [
-        compared("ssfusion.fig1.tensors", 4, len(FOUR.tensors), decimals=0, command=figure.command),
-        Verdict("ssfusion.fig1.order", "agrees" if holds else "disagrees", "holds" if holds else "does not hold",
-                "restated", reason=said, command=figure.command, cost=ON_ONE_CORE),
-    ]  # fmt: skip
+        compared("ssfusion.fig1.tensors", 4, len(FOUR.tensors), decimals=0),
+        says("ssfusion.fig1.order", holds, "holds" if holds else "does not hold", said, source="restated"),
+    ]
 
 
 def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
@@ -159,10 +158,7 @@ def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     holds = len(EXAMPLE.tensors) == 7 and len(left) == 2 and left[1] == {"3", "1"}
     here = f"{len(EXAMPLE.tensors)} tensors, of buffer 2 excluded: {', '.join(f'G{name}' for name in sorted(left[1]))}"
     said = "Sizes and times of the example are ours, chosen so that Eq. 2 excludes the tensors that the figure names."
-    return [
-        Verdict("ssfusion.fig7.tensors", "agrees" if holds else "disagrees", here, "restated", reason=said,
-                command=figure.command, cost=ON_ONE_CORE),
-    ]  # fmt: skip
+    return [says("ssfusion.fig7.tensors", holds, here, said, source="restated")]
 
 
 FIG1 = Figure(
@@ -262,10 +258,10 @@ def _fig3_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return verdicts on the toy and on what is kept of it."""
     elements = sum(map(len, TENSORS.values()))
     return [
-        compared("ssfusion.fig3.elements", 8, elements, decimals=0, command=figure.command),
-        compared("ssfusion.fig3.density", 0.25, DENSITY, decimals=2, command=figure.command),
-        compared("ssfusion.fig3.per", 1, min(_counts(EACH)), decimals=0, source="restated", command=figure.command),
-        compared("ssfusion.fig3.multi", 0, _counts(JOINT)[1], decimals=0, source="restated", command=figure.command),
+        compared("ssfusion.fig3.elements", 8, elements, decimals=0),
+        compared("ssfusion.fig3.density", 0.25, DENSITY, decimals=2),
+        compared("ssfusion.fig3.per", 1, min(_counts(EACH)), decimals=0, source="restated"),
+        compared("ssfusion.fig3.multi", 0, _counts(JOINT)[1], decimals=0, source="restated"),
     ]
 
 
