@@ -14,20 +14,13 @@ from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Pictu
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import sent_mark
 
-Curve = Mapping[str, Sequence[float | None]]
 Methods = Mapping[str, Sequence[Row]]
 Point = tuple[float, float, float, float]
 
 
-def curve(row: Row) -> Curve:
-    """Return the curve of a row by column; empty for rows without one."""
-    found: Curve = getattr(row, "curve", {}) or {}
-    return found
-
-
 def points(row: Row, *columns: str) -> list[tuple[float, ...]]:
     """Return the values of columns of a row's curve, wherever all of them were recorded."""
-    every = zip(*(curve(row).get(column, ()) for column in columns), strict=False)
+    every = zip(*(row.curve.get(column, ()) for column in columns), strict=False)
     return [tuple(value for value in point if value is not None) for point in every if None not in point]
 
 
@@ -39,7 +32,6 @@ class Curves:
     """
 
     methods: Callable[[list[Row]], Methods]
-    title: Callable[[Methods], str]
     colours: Mapping[str, str]
     column: str
     ylabel: str
@@ -63,11 +55,11 @@ class Curves:
             table += [{"method": label, "x": a, "low": b, "median": c, "high": d} for a, b, c, d in found[label]]
         if self.set_to is not None:
             keys["set"] = axis.axhline(self.set_to, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
-        axis.set_title(self.title(own), loc="left", fontweight="bold")
         axis.set(xlabel="optimizer steps", ylabel=self.ylabel)
         axis.grid()
         figure.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=3, columnspacing=1.2)
         drawn = [row for label in found for row in own[label]]
+        axis.set_title(drawn[0].case.model, loc="left", fontweight="bold")
         figure.supxlabel(caption_text([origin(drawn)], figure.get_figwidth()), x=0.01, ha="left", **ORIGIN_LINE)
         return figure, table, drawn
 
@@ -83,10 +75,14 @@ def plot_points(axis: Axes, points: Sequence[Point], colour: str, *, band: bool 
 
 def origin(rows: Sequence[Row], shown: str = "median and range of") -> str:
     """Return the line that says where the runs come from, and what is shown of their seeds."""
+    return f"{trainings(rows)}, {shown} {len({row.case.seed for row in rows})} seeds; {SCALE}."
+
+
+def trainings(rows: Sequence[Row]) -> str:
+    """Return where the runs come from, how long they trained and on how many workers."""
     steps = ", ".join(f"{steps:,}" for steps in sorted({row.case.steps for row in rows}))
-    seeds = len({row.case.seed for row in rows})
     ranks = ", ".join(map(str, sorted({row.case.world_size for row in rows})))
-    return f"{where(rows)}: {steps} steps, {ranks} workers, {shown} {seeds} seeds; {SCALE}."
+    return f"{where(rows)}: {steps} steps, {ranks} workers"
 
 
 def where(rows: Sequence[Row]) -> str:
@@ -106,9 +102,9 @@ def one_run(methods: Methods) -> dict[tuple[str, ...], list[int]]:
     alike: dict[str, list[str]] = {}
     seeds: dict[str, int] = {}
     for name, rows in methods.items():
-        for row in (row for row in rows if curve(row)):
+        for row in (row for row in rows if row.curve):
             metric = metric_of(row)
-            recorded = [curve(row).get(column) for column in ("step", "loss", metric)]
+            recorded = [row.curve.get(column) for column in ("step", "loss", metric)]
             key = repr((row.case.seed, row.metrics[metric], row.metrics.get("sent_bytes"), recorded))
             alike.setdefault(key, []).append(name)
             seeds[key] = row.case.seed
@@ -255,12 +251,10 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
 
 
 def _origin(rows: Sequence[Row], panels: Sequence[Panel]) -> str:
-    steps = ", ".join(f"{steps:,}" for steps in sorted({row.case.steps for row in rows}))
-    ranks = ", ".join(map(str, sorted({row.case.world_size for row in rows})))
     seeds = sorted({len(own) for panel in panels if panel.task for own in panel.task.methods.values()})
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
-        f"{where(rows)}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}.\n"
+        f"{trainings(rows)}, {number} seeds; {SCALE}.\n"
         "Curves are of the seeds that all methods of a panel have, where there are such. "
         "Grey: gaps that noise hides (95 %) of as many seeds as the baseline has."
     )
