@@ -204,7 +204,7 @@ def _show(group: Group) -> None:
         ("panel", "what", "simulated", "actual", "error", "", "claim"), rows, right={"simulated", "actual", "error"}
     )
     columns = ("set", "n", "mean", "of no effect", "beyond compute", "median", "max", "bias", "tau", "orderings right")
-    lines = [_line(name, scores, group.no_effect(name), group.beyond(name)) for name, scores in group.scores()]
+    lines = [(name, *group.cells(name, scores, ".1f", "+.1f")) for name, scores in group.scores()]
     print_table(columns, lines, right=set(columns[1:]))
     total = group.total
     click.echo(f"  worst: {total.worst.panel}, {total.worst.label}: {100 * total.worst.error:+.1f} %")
@@ -228,12 +228,3 @@ def _show_parts(group: Group) -> None:
     ]
     headings = tuple(f"{name.removesuffix('_s').replace('_', ' ')} [ms]" for name in PARTS)
     print_table(("panel", "scheme", *headings), rows, right=set(headings))
-
-
-def _line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> Sequence[str]:
-    return (
-        name, str(scores.count), percent(scores.mean), percent(no_effect), percent(beyond.mean if beyond else None),
-        percent(scores.median), percent(scores.maximum), percent(scores.bias, "+.1f"),
-        "-" if scores.tau is None else f"{scores.tau:.2f}",
-        f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-",
-    )  # fmt: skip

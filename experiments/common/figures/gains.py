@@ -98,7 +98,7 @@ class Gains:
                 **columns(cell, scheme, "model dataset cluster world_size batch_size origin hardware"),
                 self.varied: self.at(cell)[1],
                 **columns(cell, scheme, "scheme compressor density sent samples_per_s ideal_samples_per_s"),
-                "ssfusion_gain": listed_gain(cell, scheme),
+                "ssfusion_gain": listed(gain, cell, scheme),
                 **columns(cell, scheme, "fits extrapolated run"),
             }
             for scheme in cell.rows
@@ -173,10 +173,10 @@ def over_auto(cell: Cell) -> float | None:
     return None if label is None else gain(cell, label)
 
 
-def listed_gain(cell: Cell, label: str) -> float | None:
-    """Return SSFusion's gain over the scheme of a row; both as the paper ran them if that row is."""
+def listed(value: Callable[[Cell, str], float | None], cell: Cell, label: str) -> float | None:
+    """Return what SSFusion has over the scheme of a row; both as the paper ran them if that row is."""
     printed = next((scheme for scheme, row in AS_THE_PAPER_RAN.items() if row == label), None)
-    return gain(cell, label) if printed is None else gain(as_the_paper_ran(cell), printed)
+    return value(cell, label) if printed is None else value(as_the_paper_ran(cell), printed)
 
 
 def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[tuple[float, float]]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
-from experiments.common.validation.scores import Pair, Scores, score
+from experiments.common.validation.scores import Pair, Scores, percent, score
 from ssfx.core.errors import RunError
 from ssfx.core.paths import results_dir
 from ssfx.core.rows import Row
@@ -64,6 +64,16 @@ class Group:
             if chosen:
                 found.append((name, score(chosen)))
         return [*found, ("all", self.total)]
+
+    def cells(self, name: str, one: Scores, form: str, bias_form: str) -> tuple[str, ...]:
+        """Return the scores of a set as cells of a table, errors in percent in the form given."""
+        beyond = self.beyond(name)
+        errors = (one.mean, self.no_effect(name), beyond.mean if beyond else None, one.median, one.maximum)
+        return (
+            str(one.count), *(percent(share, form) for share in errors), percent(one.bias, bias_form),
+            "-" if one.tau is None else f"{one.tau:.2f}",
+            f"{one.ordered} of {one.orderings}" if one.orderings else "-",
+        )  # fmt: skip
 
     def beyond(self, name: str = "all") -> Scores | None:
         """Return the scores of the part beyond compute, of the runs in the set `name`; None where there are none."""

@@ -18,12 +18,13 @@ from experiments.common.figures.auto import (
     say_absent,
 )
 from experiments.common.figures.figure import Figure, simulated
+from experiments.common.figures.gains import listed
 from experiments.common.figures.grouped_bars import PARTS, breakdown, judge_cells
 from experiments.common.figures.grouped_bars import finding as breakdown_finding
 from experiments.common.figures.paper_words import MODELS, SCHEMES, TIMES, columns, panel_order, scheme_name
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt
 from ssfx.core.rows import Row
-from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import Cell, as_the_paper_ran, cells
 
 # ---- Fig. 9: all-gather and all-reduce of one iteration's gradient, from 8 to 64 GPUs --------------------------------
 
@@ -165,7 +166,7 @@ def part_lines(cell: Cell) -> list[dict[str, Any]]:
             **columns(cell, scheme, "model cluster world_size origin hardware scheme sent"),
             "iteration_s": cell.value(scheme, "iteration_s"),
             **{name: cell.value(scheme, name) for name in PARTS},
-            "saved_by_ssfusion": listed_saving(cell, scheme),
+            "saved_by_ssfusion": listed(saving, cell, scheme),
             **columns(cell, scheme, "extrapolated run"),
         }
         for scheme in cell.rows
@@ -180,12 +181,6 @@ def saving(cell: Cell, rival: str) -> float | None:
     if theirs_s < LEAST * cell.value(rival, "iteration_s"):
         return None
     return 1 - cell.value(SUBJECT, "exposed_comm_s") / theirs_s
-
-
-def listed_saving(cell: Cell, label: str) -> float | None:
-    """Return what SSFusion saves of the communication of a row; both as the paper ran them if that row is."""
-    printed = next((scheme for scheme, row in AS_THE_PAPER_RAN.items() if row == label), None)
-    return saving(cell, label) if printed is None else saving(as_the_paper_ran(cell), printed)
 
 
 def _draw_parts(axis: Axes, cell: Cell, place_for_auto: bool) -> None:
