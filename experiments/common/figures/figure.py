@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.verdicts import ON_ONE_CORE, Verdict, counted
 from experiments.common.figures.style import ORIGIN_LINE, Canvas, Picture, save, style
 from ssfx.core.case import Case, ClusterChoice
@@ -102,10 +103,7 @@ def _by_experiment(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the rows by experiment; those of the latest list are kept, as every figure asks the same list."""
     global _grouped
     if _grouped[0] is not rows or _grouped[1] != len(rows):
-        found: dict[str, list[Row]] = {}
-        for row in rows:
-            found.setdefault(row.case.experiment, []).append(row)
-        _grouped = rows, len(rows), found
+        _grouped = rows, len(rows), grouped(rows, lambda row: row.case.experiment)
     return _grouped[2]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.simulated import claim_columns, meets
 from experiments.common.claims.values import BASELINES, METHODS, SPEED
@@ -51,11 +52,7 @@ class Gains:
 
     def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
         """Return a panel per model and calibration from the simulated rows; None without a gain in them."""
-        shown = [
-            cell
-            for cell in cells(rows)
-            if SUBJECT in cell.rows and any(gain(cell, one) is not None for one in BASELINES)
-        ]
+        shown = [cell for cell in cells(rows) if any(gain(cell, one) is not None for one in BASELINES)]
         if not shown:
             return None
         calibrations = sorted({cell.calibration for cell in shown})
@@ -107,15 +104,8 @@ class Gains:
     def finding(self, rows: Sequence[Row]) -> str:
         """Return, by calibration, the range of SSFusion's gains over all rivals and settings."""
         parts = []
-        settings = cells(rows)
-        for calibration in sorted({cell.calibration for cell in settings}):
-            gains = [
-                value
-                for cell in settings
-                if cell.calibration == calibration
-                for rival in BASELINES
-                if rival in cell.rows and SUBJECT in cell.rows and (value := gain(cell, rival)) is not None
-            ]
+        for calibration, own in sorted(grouped(cells(rows), lambda cell: cell.calibration).items()):
+            gains = [value for cell in own for rival in BASELINES if (value := gain(cell, rival)) is not None]
             if gains:
                 slower = sum(value < 0 for value in gains)
                 said = f"{100 * min(gains):+.0f} to {100 * max(gains):+.0f} %, slower in {slower} of {len(gains)}"

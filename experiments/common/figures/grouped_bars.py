@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.simulated import claim_columns, judged
 from experiments.common.claims.values import SPEED
 from experiments.common.claims.verdicts import Verdict
@@ -52,9 +53,8 @@ class Groups:
 
     def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
         """Return the figure from the simulated rows; None without rows."""
-        shown: dict[tuple[str, str], list[Cell]] = {}
-        for cell in sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration, self.at(cell))):
-            shown.setdefault((self.panel(cell), cell.calibration), []).append(cell)
+        own = sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration, self.at(cell)))
+        shown = grouped(own, lambda cell: (self.panel(cell), cell.calibration))
         if not shown:
             return None
         drawn = [cell for part in shown.values() for cell in part]
@@ -111,9 +111,7 @@ class Groups:
         scheme=auto, which is not of the paper, is never the best and is named apart.
         """
         parts = []
-        settings = cells(rows)
-        for calibration in sorted({cell.calibration for cell in settings}):
-            part = [cell for cell in settings if cell.calibration == calibration]
+        for calibration, part in sorted(grouped(cells(rows), lambda cell: cell.calibration).items()):
             best = sorted(max(gains) for cell in part if (gains := _gains(cell)))
             with_auto = ((cell, label) for cell in part if (label := auto_of(cell)) is not None)
             auto = sorted(gain for cell, label in with_auto if (gain := against_dense(cell, label)) is not None)

@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.verdicts import (
     COLUMNS,
@@ -32,7 +33,7 @@ from experiments.common.figures.discovery import discover, place
 from experiments.common.figures.drawing import Inputs
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.figures.figure import Figure
-from experiments.common.pages.reproduction import grouped, is_of, obtained, source
+from experiments.common.pages.reproduction import is_of, obtained, source
 from ssfx.advice.cases import simulate_case
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
@@ -54,7 +55,7 @@ def report_page(rows: Sequence[Row], pictures: Path) -> str:
     figures = sorted(discover().values(), key=lambda figure: place(figure.name))
     found = verdicts(figures, rows)
     counted = headline(found)
-    by_claim = grouped(found)
+    by_claim = grouped(found, lambda one: one.claim)
     ledger = {one.paper: one for one in ledgers()}
     body = [_summary(counted), _filters(), _link_to_conditions(figures, pictures)]
     for paper, name in papers().items():

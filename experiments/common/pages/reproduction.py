@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.verdicts import (
     COLUMNS,
@@ -50,7 +51,7 @@ def reproduction_page(rows: Sequence[Row]) -> str:
     """Return the whole page as `rows` give it."""
     figures = sorted(discover().values(), key=lambda figure: place(figure.name))
     found = verdicts(figures, rows)
-    by_claim = grouped(found)
+    by_claim = grouped(found, lambda one: one.claim)
     said = textwrap.fill(f"{summary(headline(found), rows)} {by_other_times(found)}", 120)
     parts = [f"# Reproduction, paper by paper\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}\n\n{said}"]
     ledger = {one.paper: one for one in ledgers()}
@@ -76,14 +77,6 @@ def obtained(rows: Sequence[Row]) -> str:
     timed = [_seconds(row) for row in rows if {"started", "stopped"} <= row.manifest.keys()]
     took = f"{sum(timed) / 60:.0f} min, " if timed else ""
     return f"{'; '.join(kinds)}: {len(rows)} runs, {took}{when}"
-
-
-def grouped(found: Sequence[Verdict]) -> dict[str, list[Verdict]]:
-    """Return verdicts by claim."""
-    by_claim: dict[str, list[Verdict]] = {}
-    for one in found:
-        by_claim.setdefault(one.claim, []).append(one)
-    return by_claim
 
 
 def is_of(figure: Figure, artifact: str) -> bool:

@@ -6,6 +6,7 @@ from functools import cached_property
 from statistics import median
 from typing import Literal
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
 from experiments.common.validation.scores import Pair, Scores, percent, score
@@ -182,7 +183,4 @@ def repeatability(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _repeats(rows: Sequence[Row]) -> list[list[Row]]:
-    same: dict[str, list[Row]] = {}
-    for row in rows:
-        same.setdefault(replace(row.case, repeat=0).run_id, []).append(row)
-    return list(same.values())
+    return list(grouped(rows, lambda row: replace(row.case, repeat=0).run_id).values())

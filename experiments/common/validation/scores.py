@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from experiments.common.claims.grouped import grouped
 from ssfx.core.lazy import statistics
 
 TELLING_GAP = 0.05
@@ -78,9 +79,7 @@ def percent(share: float | None, form: str = ".1f") -> str:
 def score(pairs: Sequence[Pair]) -> Scores:
     """Return the scores of at least one pair."""
     errors = [abs(pair.error) for pair in pairs]
-    panels: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        panels.setdefault(pair.panel, []).append(pair)
+    panels = grouped(pairs, lambda pair: pair.panel)
     taus = [tau for panel in panels.values() if (tau := kendall_tau(panel)) is not None]
     found = [inversion for panel in panels.values() for inversion in inversions(panel)]
     apart = [one for panel in panels.values() for one in orderings(panel)]
@@ -96,6 +95,12 @@ def score(pairs: Sequence[Pair]) -> Scores:
         sum(apart),
         len(apart),
     )
+
+
+def by_way(pairs: Iterable[Pair]) -> dict[tuple[str, str], list[Pair]]:
+    """Return the pairs by way of sending and kind of network, those of several ways in several groups."""
+    sent = grouped(((way, pair) for pair in pairs for way in pair.sent), lambda one: (one[0], one[1].network))
+    return {key: [pair for _, pair in own] for key, own in sent.items()}
 
 
 def kendall_tau(panel: Sequence[Pair]) -> float | None:

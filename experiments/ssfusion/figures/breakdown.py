@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.simulated import NAMES, claim_columns
 from experiments.common.claims.values import BASELINES, LEAST, METHODS, SPEED
@@ -38,12 +39,12 @@ def _fig9(figure: Figure, rows: list[Row]) -> Picture | None:
     shown = cells(rows)
     if not shown:
         return None
-    calibrations = sorted({cell.calibration for cell in shown})
+    calibrations = sorted(grouped(shown, lambda cell: cell.calibration).items())
     canvas, grid = plt.subplots(
         1, len(calibrations), figsize=(2 * COLUMN_IN, 3.0), squeeze=False, sharey=True, layout="constrained"
     )
-    for calibration, axis in zip(calibrations, grid.flat, strict=True):
-        _collective_panel(axis, [cell for cell in shown if cell.calibration == calibration])
+    for (_, part), axis in zip(calibrations, grid.flat, strict=True):
+        _collective_panel(axis, part)
     grid.flat[0].set_ylabel("time per iteration (s)")
     origin = "Simulated: one exchange of the whole gradient. Open: printed in the paper, for models without names."
     frame(canvas, figure.title, origin, ncols=4)
@@ -149,9 +150,7 @@ def _fig13(figure: Figure, rows: list[Row]) -> Picture | None:
 def _fig13_finding(rows: list[Row]) -> str:
     """Return, by calibration, what SSFusion saves of its rivals' communication."""
     parts = []
-    found = cells(rows)
-    for calibration in sorted({cell.calibration for cell in found}):
-        own = [cell for cell in found if cell.calibration == calibration]
+    for calibration, own in sorted(grouped(cells(rows), lambda cell: cell.calibration).items()):
         saved = [value for cell in own for rival in BASELINES if (value := saving(cell, rival)) is not None]
         if saved:
             more = sum(value < 0 for value in saved)
@@ -278,7 +277,7 @@ def _conditions(figure: Figure, rows: list[Row]) -> Picture | None:
     table = condition_lines(rows)
     if not table:
         return None
-    models = list(dict.fromkeys(line["model"] for line in table))
+    models = grouped(table, lambda line: str(line["model"]))
     text = [
         "Colour: how many of 6 orderings hold with each method as the paper ran it (O+I > O > naive > HiPress; O+I "
         "before HiPress, OMGS and Cupcake), dark green all, white none. Numbers: SSFusion at its best (guarded plan) "
@@ -290,8 +289,8 @@ def _conditions(figure: Figure, rows: list[Row]) -> Picture | None:
     canvas, grid = plt.subplots(-(-len(models) // 2), 2, figsize=(7.6, height), squeeze=False, layout="constrained")
     for axis in grid.flat[len(models) :]:
         axis.set_visible(False)
-    for axis, model in zip(grid.flat, models, strict=False):
-        _condition_panel(axis, model, [line for line in table if line["model"] == model])
+    for axis, (model, lines) in zip(grid.flat, models.items(), strict=False):
+        _condition_panel(axis, model, lines)
     canvas.supxlabel("bus bandwidth of a large all-reduce (Gbit/s)")
     canvas.supylabel("one compressor call (ms)")
     canvas.suptitle(caption_text(text, 7.4), fontsize=6.5, ha="left", x=0.01)
