@@ -170,22 +170,21 @@ def _sets_of(group: Group, heading: str) -> None:
 
 def _plain(group: Group) -> dict[str, Any]:
     """Return the scores of a group and of its sets as what JSON can hold."""
-    sets = {
-        name: {**_plain_scores(scores, group.beyond(name)), "no_effect": group.no_effect(name)}
-        for name, scores in group.scores()
-    }
+    sets = {name: _plain_scores(group, name, scores) for name, scores in group.scores()}
     return {
         "name": group.name, "title": group.title, "calibrated_on": group.calibrated_on, "tested_on": group.tested_on,
         "unit": group.unit, **sets.pop("all"), "sets": sets, "notes": list(group.notes),
     }  # fmt: skip
 
 
-def _plain_scores(scores: Scores, beyond: Scores | None) -> dict[str, Any]:
+def _plain_scores(group: Group, name: str, scores: Scores) -> dict[str, Any]:
+    beyond = group.beyond(name)
     return {
         "count": scores.count, "mean": scores.mean, "median": scores.median, "max": scores.maximum,
         "bias": scores.bias, "tau": scores.tau,
         "orderings": {"right": scores.ordered, "of": scores.orderings},
         "beyond_compute": beyond and {"count": beyond.count, "mean": beyond.mean, "median": beyond.median},
+        "no_effect": group.no_effect(name),
     }  # fmt: skip
 
 

@@ -175,8 +175,7 @@ class Panel:
 
     def sent(self, method: str) -> str:
         """Return what a method sent that sent far more than it was asked to, "dense" or "54 %"; else ""."""
-        known = self.task.methods if self.task else {}
-        return sent_mark(known[method], known.get(self.baseline, ())) if method in known else ""
+        return sent_mark(self.of(method), self.of(self.baseline)) if self.of(method) else ""
 
     def mark(self, method: str) -> str:
         """Return the same for its name; else ""."""
@@ -186,8 +185,7 @@ class Panel:
     @property
     def against(self) -> str:
         """The method that others are shown against: the baseline, or the first that has rows where it has none."""
-        known = self.task.methods if self.task else {}
-        return next((name for name in (self.baseline, *self.colours) if name in known), self.baseline)
+        return next((name for name in (self.baseline, *self.colours) if self.of(name)), self.baseline)
 
     def relative(self, method: str) -> list[float]:
         """Return the final quality of a method over that of what it is shown against, for each seed of both."""
@@ -323,14 +321,13 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
     axis.scatter([], [], s=10, color="#444444", linewidths=0, label="one seed")
     for y in absent if panel.task else ():
         taken = panel.methods[y] in printed and 100 * printed[panel.methods[y]] < (low + high) / 2
-        known = panel.task.methods if panel.task else {}
-        said = f"no run of a seed of {words(panel.against)}" if panel.methods[y] in known else NO_ROW
+        said = f"no run of a seed of {words(panel.against)}" if panel.of(panel.methods[y]) else NO_ROW
         axis.text(0.98 if taken else 0.02, y, said, ha="right" if taken else "left",
                   transform=axis.get_yaxis_transform(), **ABSENT)  # fmt: skip
     names = [(LABEL if method == AUTO else words(method)) + panel.mark(method) for method in panel.methods]
     axis.set_yticks(range(len(names)), names)
     for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):
-        tick.set_color("black" if method in panel.task.methods else "#777777") if panel.task else None
+        tick.set_color("black" if panel.of(method) else "#777777") if panel.task else None
     mark_names(axis)
     axis.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"final quality over {words(panel.against)} of its seed (%)")
     axis.grid(axis="x")

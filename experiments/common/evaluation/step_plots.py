@@ -193,8 +193,7 @@ class Parts:
         from matplotlib.patches import Patch
 
         keys = {label: Patch(facecolor=colour) for label, colour in PARTS.values()}
-        hatched = len({calibration for methods in drawn.values() for by in methods.values() for calibration in by}) > 1
-        _finish(figure, rows, keys, hatched=hatched)
+        _finish(figure, rows, keys, hatched=len({line["origin"] for line in table}) > 1)
         return figure, table
 
 

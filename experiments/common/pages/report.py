@@ -29,7 +29,7 @@ from experiments.common.claims.verdicts import (
     sentence,
     total,
 )
-from experiments.common.figures.discovery import discover, place
+from experiments.common.figures.discovery import chosen
 from experiments.common.figures.drawing import Inputs
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.figures.figure import Figure
@@ -52,7 +52,7 @@ ORIGINS = ("computed", "measured", "emulated", "simulated", "published", "restat
 
 def report_page(rows: Sequence[Row], pictures: Path) -> str:
     """Return the whole page; `pictures` is a folder with the figures as PNG; some may be missing."""
-    figures = sorted(discover().values(), key=lambda figure: place(figure.name))
+    figures = chosen([])
     found = verdicts(figures, rows)
     counted = headline(found)
     by_claim = grouped(found, lambda one: one.claim)
@@ -341,7 +341,7 @@ def write_report(rows: Sequence[Row], pictures: Path, path: Path, now: Inputs | 
 
     A page that was edited, or cut, is made again too.
     """
-    figures = sorted(discover().values(), key=lambda figure: figure.name)
+    figures = chosen([])
     inputs = _digest("".join(_look_and_work()) + (now or Inputs(placeholders=True)).of_all(figures, rows, pictures))
     if _is_current(path, inputs):
         return False

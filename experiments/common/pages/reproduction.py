@@ -1,7 +1,6 @@
 """The page docs/reproduction.md: every artifact of the papers with its figure, its rows, and every claim about it."""
 
 import textwrap
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -11,7 +10,6 @@ from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.verdicts import (
     COLUMNS,
     JUDGED,
-    Column,
     Verdict,
     by_kind,
     by_paper,
@@ -23,7 +21,7 @@ from experiments.common.claims.verdicts import (
     total,
 )
 from experiments.common.evaluation.gpu_times import NAME
-from experiments.common.figures.discovery import discover, experiments_dir, place
+from experiments.common.figures.discovery import chosen, discover, experiments_dir
 from experiments.common.figures.every_claim import headlines, verdicts
 from experiments.common.figures.figure import Figure
 from experiments.common.pages.markdown import NOTE, code, table
@@ -49,7 +47,7 @@ None of these tables is typed: `make docs` writes them, and a test fails when th
 
 def reproduction_page(rows: Sequence[Row]) -> str:
     """Return the whole page as `rows` give it."""
-    figures = sorted(discover().values(), key=lambda figure: place(figure.name))
+    figures = chosen([])
     found = verdicts(figures, rows)
     by_claim = grouped(found, lambda one: one.claim)
     said = textwrap.fill(f"{summary(headline(found), rows)} {by_other_times(found)}", 120)
@@ -158,8 +156,12 @@ def summary(verdicts: Mapping[str, Verdict], rows: Sequence[Row]) -> str:
     found = total(verdicts)
     restated = [one for one in verdicts.values() if one.source == "restated"]
     as_stated = sum(one.outcome == "agrees" for one in restated)
-    sources = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_source(verdicts).items())
-    kinds = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_kind(verdicts).items() if tested(counts))
+    sources, kinds = (
+        "; ".join(
+            f"{name}: {counts['agrees']} of {tested(counts)} agree" for name, counts in by.items() if tested(counts)
+        )
+        for by in (by_source(verdicts), by_kind(verdicts))
+    )
     return (
         f"**Of {found.total()} claims of {len(papers())} papers, {tested(found)} were tested: {found['agrees']} agree, "
         f"{found['partly']} partly, {found['within error']} lie within the simulator's error, {found['disagrees']} "
@@ -181,10 +183,6 @@ def by_other_times(found: Sequence[Verdict]) -> str:
         f"numbers of the same paper (published): {gained} of those that disagree agree by the latter, {lost} the other "
         "way round."
     )
-
-
-def _agree(counts: Counter[Column]) -> str:
-    return f"{counts['agrees']} of {tested(counts)} agree"
 
 
 def _on_gpus(rows: Sequence[Row]) -> str:
