@@ -7,7 +7,7 @@ from typing import Any
 from experiments.common.evaluation.configured import cluster
 from experiments.common.evaluation.quality_panels import origin
 from experiments.common.figures.figure import Figure, say_origin
-from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, plt, scheme_colour
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, plt, scheme_colour, subplots
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.calibration.step_law import (
@@ -60,7 +60,7 @@ class NetworkPoint:
 def _choice(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each model: shares stacked, and the speed over dense messages in 16 bits."""
     table: list[dict[str, Any]] = []
-    canvas, axes = plt.subplots(1, len(MODELS), figsize=(7.4, 2.9), squeeze=False, layout="constrained")
+    canvas, axes = subplots(1, len(MODELS), figsize=(7.4, 2.9))
     for axis, (label, model) in zip(axes[0], MODELS.items(), strict=True):
         found = points(model)
         _choice_panel(axis, label, found)
@@ -158,7 +158,7 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     columns = min(3, len(tasks))
     lines = -(-len(tasks) // columns)
     size_in = (COLUMN_IN * (2 if columns > 1 else 1.7), 0.5 + 2.2 * lines)
-    canvas, axes = plt.subplots(lines, columns, figsize=size_in, squeeze=False, layout="constrained")
+    canvas, axes = subplots(lines, columns, figsize=size_in)
     for unused in axes.flat[len(tasks) :]:
         unused.set_axis_off()
     keys: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.common.evaluation.gaps import NO_ROW, SCALE, Task, metric_of
 from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, caption_text, frame, plt
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, caption_text, frame, plt, subplots
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import sent_mark
 
@@ -211,9 +211,7 @@ class Quality:
         heights = [0.6 + LINE_IN * max(len(panel.methods), 6 if panel.rows else 2) for panel in panels]
         columns = 3 if any(panel.step_s for panel in panels) else 2
         size_in = ((2 + 0.35 * (columns - 2)) * COLUMN_IN, sum(heights) + 0.9)
-        figure, grid = plt.subplots(
-            len(panels), columns, figsize=size_in, squeeze=False, height_ratios=heights, layout="constrained"
-        )
+        figure, grid = subplots(len(panels), columns, figsize=size_in, height_ratios=heights)
         for axes, panel in zip(grid, panels, strict=True):
             axes[0].set_title(panel.title, loc="left", fontweight="bold").set_in_layout(False)
             _draw_curves(axes[0], panel)

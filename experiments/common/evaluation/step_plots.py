@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.common.figures.auto import LABEL, mark_bar, mark_names, narrow
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, Picture, plt
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, Picture, plt, subplots
 from ssfx.core.rows import Row
 
 PLACES = {"nominal": -0.2, "published": 0.2}
@@ -207,9 +207,7 @@ def _grid(panels: int, most: int) -> tuple[Canvas, list[Axes]]:
     columns = 1 if panels == 1 else 2
     lines = -(-panels // columns)
     width_in = 2 * COLUMN_IN if columns == 2 or most > 4 else 1.7 * COLUMN_IN  # the legend has to fit
-    figure, grid = plt.subplots(
-        lines, columns, figsize=(width_in, 1.9 * lines + 0.55), squeeze=False, layout="constrained"
-    )
+    figure, grid = subplots(lines, columns, figsize=(width_in, 1.9 * lines + 0.55))
     axes = list(grid.flat)
     for spare in axes[panels:]:
         spare.remove()

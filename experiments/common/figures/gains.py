@@ -23,8 +23,8 @@ from experiments.common.figures.style import (
     Axes,
     Picture,
     frame,
-    plt,
     scheme_colour,
+    subplots,
 )
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
@@ -66,10 +66,7 @@ class Gains:
         values += [100 * value for cell in shown if (value := over_auto(cell)) is not None]
         limits = max(LIMITS[0], min(-20.0, *values) - 5), min(LIMITS[1], max(115.0, *values) + 5)
         height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
-        figure, grid = plt.subplots(
-            len(panels), len(calibrations), figsize=(2 * COLUMN_IN, height_in), squeeze=False, sharex=True,
-            layout="constrained",
-        )  # fmt: skip
+        figure, grid = subplots(len(panels), len(calibrations), figsize=(2 * COLUMN_IN, height_in), sharex=True)
         for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
             model = panel.case.model
             for axis, calibration in zip(axes, calibrations, strict=True):

@@ -24,8 +24,8 @@ from experiments.common.figures.style import (
     facts,
     few,
     frame,
-    plt,
     scheme_colour,
+    subplots,
 )
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, Panel, Spread, against_dense, cells, metric, panels
@@ -62,9 +62,7 @@ class Groups:
         panels = list(dict.fromkeys(panel for panel, _ in shown))
         schemes = [name for name in self.schemes if any(name in cell.rows for cell in drawn)]
         size_in = (2 * COLUMN_IN, PANEL_IN * len(panels) + 0.75)
-        figure, grid = plt.subplots(
-            len(panels), len(calibrations), figsize=size_in, squeeze=False, sharey="row", layout="constrained"
-        )
+        figure, grid = subplots(len(panels), len(calibrations), figsize=size_in, sharey="row")
         for (panel, calibration), part in shown.items():
             axis = grid[panels.index(panel), calibrations.index(calibration)]
             self._draw_panel(axis, panel, part, schemes)

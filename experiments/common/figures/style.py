@@ -156,6 +156,12 @@ def scheme_colour(scheme: str) -> str:
     return SCHEME_COLOURS.get(scheme, OTHER_COLOUR)
 
 
+def subplots(lines: int, columns: int, **look: Any) -> tuple[Canvas, Any]:
+    """Return a figure that lays its axes out itself, and these, line by line."""
+    figure, axes = plt.subplots(lines, columns, squeeze=False, layout="constrained", **look)
+    return figure, axes
+
+
 def caption_text(lines: Sequence[str], width_in: float) -> str:
     """Return caption lines wrapped to the width of a figure, to be set below it in the style CAPTION."""
     return "\n".join(part for line in lines for part in textwrap.wrap(line, int(width_in * CHARACTERS_PER_IN)))
@@ -218,9 +224,7 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
     bars = [max(len(panel.bars) for panel in panels[i : i + columns]) for i in range(0, len(panels), columns)]
     heights_in = [0.75 + 0.17 * most for most in bars]
     size_in = (width_in, sum(heights_in) + 0.35 + 0.11 * below.count("\n"))
-    figure, grid = plt.subplots(
-        lines, columns, figsize=size_in, squeeze=False, layout="constrained", height_ratios=heights_in
-    )
+    figure, grid = subplots(lines, columns, figsize=size_in, height_ratios=heights_in)
     figure.get_layout_engine().set(wspace=0.05)
     figure.supxlabel(below, **CAPTION)
     axes: list[Axes] = list(grid.flat)

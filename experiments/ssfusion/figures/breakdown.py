@@ -23,7 +23,7 @@ from experiments.common.figures.gains import listed
 from experiments.common.figures.grouped_bars import PARTS, breakdown, judge_cells
 from experiments.common.figures.grouped_bars import finding as breakdown_finding
 from experiments.common.figures.paper_words import MODELS, SCHEMES, TIMES, columns, panel_order, scheme_name
-from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt, subplots
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Cell, as_the_paper_ran, cells
 
@@ -40,9 +40,7 @@ def _fig9(figure: Figure, rows: list[Row]) -> Picture | None:
     if not shown:
         return None
     calibrations = sorted(grouped(shown, lambda cell: cell.calibration).items())
-    canvas, grid = plt.subplots(
-        1, len(calibrations), figsize=(2 * COLUMN_IN, 3.0), squeeze=False, sharey=True, layout="constrained"
-    )
+    canvas, grid = subplots(1, len(calibrations), figsize=(2 * COLUMN_IN, 3.0), sharey=True)
     for (_, part), axis in zip(calibrations, grid.flat, strict=True):
         _collective_panel(axis, part)
     grid.flat[0].set_ylabel("time per iteration (s)")
@@ -128,10 +126,9 @@ def _fig13(figure: Figure, rows: list[Row]) -> Picture | None:
     calibrations = sorted({cell.calibration for cell in shown})
     models = list(dict.fromkeys(cell.case.model for cell in shown))
     heights = [1.55, 1.15] * len(models)
-    canvas, grid = plt.subplots(
-        2 * len(models), len(calibrations), figsize=(2 * COLUMN_IN, sum(heights) + 1.4), squeeze=False,
-        height_ratios=heights, layout="constrained",
-    )  # fmt: skip
+    canvas, grid = subplots(
+        2 * len(models), len(calibrations), figsize=(2 * COLUMN_IN, sum(heights) + 1.4), height_ratios=heights
+    )
     for cell in shown:
         line, column = 2 * models.index(cell.case.model), calibrations.index(cell.calibration)
         _draw_parts(grid[line, column], cell, any(map(auto_of, shown)))
@@ -286,7 +283,7 @@ def _conditions(figure: Figure, rows: list[Row]) -> Picture | None:
         "Simulated, 64 GPUs, density 0.01, one compressor call a tensor (calibration fitted); compute by data sheet.",
     ]
     height = 1.9 * -(-len(models) // 2) + 1.1
-    canvas, grid = plt.subplots(-(-len(models) // 2), 2, figsize=(7.6, height), squeeze=False, layout="constrained")
+    canvas, grid = subplots(-(-len(models) // 2), 2, figsize=(7.6, height))
     for axis in grid.flat[len(models) :]:
         axis.set_visible(False)
     for axis, (model, lines) in zip(grid.flat, models.items(), strict=False):

@@ -12,7 +12,7 @@ from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.configured import cluster, taken
 from experiments.common.evaluation.judging import absent, says
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, Table, plt
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, Table, subplots
 from experiments.common.figures.tables import Tabular
 from experiments.common.validation.published_steps import number
 from ssfx.advice.cases import simulate_case
@@ -85,9 +85,7 @@ def verdict(claim: str, found: Sequence[Fit], said: str) -> Verdict:
 
 def draw_fits(found: Sequence[Fit], title: str, formula: str, origin: str) -> Picture:
     """Return a panel per link: measured points and the formula's line, over the bytes that one rank contributes."""
-    figure, grid = plt.subplots(
-        1, len(found), figsize=(2 * COLUMN_IN, 2.5), squeeze=False, sharey=True, layout="constrained"
-    )
+    figure, grid = subplots(1, len(found), figsize=(2 * COLUMN_IN, 2.5), sharey=True)
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=8)
     for fit, axis in zip(found, grid.flat, strict=True):
         _draw(fit, axis, formula)

@@ -12,7 +12,7 @@ from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.gaps import LONG, NO_ROW
 from experiments.common.evaluation.quality_panels import where
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, subplots
 from experiments.common.figures.tables import draw_table
 from experiments.common.validation.published_steps import stated
 from ssfx.core.rows import Row
@@ -30,7 +30,7 @@ def _fig2(figure: Figure, rows: list[Row]) -> Picture | None:
     if not found:
         return None
     size_in = (COLUMN_IN * max(1.3, len(found)), 2.7)
-    canvas, grid = plt.subplots(1, len(found), figsize=size_in, squeeze=False, layout="constrained")
+    canvas, grid = subplots(1, len(found), figsize=size_in)
     for (model, memories), axis in zip(found.items(), grid.flat, strict=True):
         _share_panel(axis, model, memories)
     grid.flat[0].set_ylabel("sparsification, share of the time (%)")

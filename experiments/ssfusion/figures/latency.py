@@ -12,7 +12,7 @@ from experiments.common.evaluation.gpu_times import COST as GPU_COST
 from experiments.common.evaluation.gpu_times import NAME, OTHER_CARD, times_ms
 from experiments.common.evaluation.judging import says
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, subplots
 from experiments.common.figures.tables import Tabular
 from experiments.common.validation.published_steps import number
 from ssfx.core.errors import RunError
@@ -83,9 +83,7 @@ def _fig4(figure: Figure, rows: list[Row]) -> Picture | None:
         return None
     machines = [list(group) for _, group in groupby(shown, key=lambda point: (point.kind, point.hardware))]
     width_in = 1.5 * COLUMN_IN if len(machines) == 1 else 2 * COLUMN_IN
-    canvas, axes = plt.subplots(
-        1, len(machines), figsize=(width_in, 3.4), squeeze=False, sharey=True, layout="constrained"
-    )
+    canvas, axes = subplots(1, len(machines), figsize=(width_in, 3.4), sharey=True)
     for machine, axis in zip(machines, axes.flat, strict=True):
         _machine(machine, axis)
     origin = "CPU time of one thread, median, 10th to 90th percentile. Open: printed in the paper, wall time."
