@@ -47,12 +47,10 @@ class RowSteps:
 
     def step(self, method: PaperMethod, at: PaperSetting) -> PaperStep:
         """Return one step of a method; NoRow where none was simulated."""
-        row = self.row(method, at)
-        metrics = row.metrics
-        whole, exposed, comm, sparsify = (
-            float(metrics[name] or 0.0) for name in ("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s")
-        )
-        return PaperStep(whole, exposed, comm, sparsify, bool(row.manifest.get("extrapolated")))
+        metrics = self.row(method, at).metrics
+        names = ("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s")
+        whole, exposed, comm, sparsify = (float(metrics[name] or 0.0) for name in names)
+        return PaperStep(whole, exposed, comm, sparsify)
 
     def row(self, method: PaperMethod, at: PaperSetting) -> Row:
         """Return the row of a method; NoRow where none was simulated."""

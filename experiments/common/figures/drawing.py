@@ -163,7 +163,8 @@ def _draw(script: Path, name: str, rows: list[Row], out_dir: Path, placeholders:
 
 def _wants(figure: Figure, rows: list[Row], state: State) -> str:
     """Return which runs a figure lacks and what makes them, a line each; "" for a whole one."""
-    return figure.missing(rows) or (figure.command if state == "missing" else "")
+    lacks = "\n".join(figure.lacks(rows)) if figure.lacks else ""
+    return lacks or (figure.command if state == "missing" else "")
 
 
 class Inputs:
@@ -184,7 +185,8 @@ class Inputs:
         """Return the digest of what any page of these figures depends on, with the pictures in `out_dir`."""
         drawn = " ".join(f"{path.name} {_digest(path.read_bytes())}" for path in sorted(out_dir.glob("*.png")))
         scripts = (path.read_text() for path in dict.fromkeys(figure.script for figure in figures))
-        parts = [self._matplotlib, self._package, self._measured, drawn, *scripts, *map(self._text, rows)]
+        measured = _of_files(list((results_dir() / "profiles").glob("*.json")))
+        parts = [self._matplotlib, self._package, measured, drawn, *scripts, *map(self._text, rows)]
         return _digest("\0".join(parts).encode())
 
     def _text(self, row: Row) -> str:
@@ -204,10 +206,6 @@ class Inputs:
     def _package(self) -> str:
         settings = [*conf_dir().rglob("*.yaml"), *data_dir().rglob("*.json")]
         return _of_files([*LIBRARY.rglob("*.py"), *PAPERS.rglob("*.py"), *settings, *ledger_files()])
-
-    @cached_property
-    def _measured(self) -> str:
-        return _of_files(list((results_dir() / "profiles").glob("*.json")))
 
 
 def _of_files(paths: Sequence[Path]) -> str:

@@ -73,10 +73,6 @@ class Figure:
         said = self.said or getattr(self.drawing, "finding", None)
         return str(said(rows)) if said else counted(self.judge(rows))
 
-    def missing(self, rows: list[Row]) -> str:
-        """Return what it lacks, a line each; "" where that is nothing."""
-        return "\n".join(self.lacks(rows)) if self.lacks else ""
-
     def shows(self, case: Case) -> bool:
         """True when the figure needs runs like that of `case`; of shared models only one that says so."""
         if case.sharding != "none" and "sharding" not in self.needs:
