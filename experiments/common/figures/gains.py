@@ -16,19 +16,12 @@ from experiments.common.claims.values import BASELINES, METHODS, SPEED
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.paper_words import TIMES, columns, panel_order, panel_title, scheme_name
-from experiments.common.figures.style import (
-    BAND_COLOUR,
-    COLUMN_IN,
-    MARKERS,
-    Axes,
-    Picture,
-    frame,
-    scheme_colour,
-    subplots,
-)
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, scheme_colour, subplots
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
+MARKERS = {"hipress": "o", "oktopk": "s", "spardl": "D", "espresso": "^", "omgs": "v", "cupcake": "P"}
+"""Where points of rivals stand near to one another: colour is then not all that tells them apart."""
 SUBJECT = "ssfusion_oi"
 LIMITS = (-100.0, 200.0)
 """Percent that are shown; what lies beyond stands at the edge with its number."""
@@ -185,7 +178,7 @@ def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[
 def _draw_band(axis: Axes, y: float, ranges: Sequence[tuple[float, float]]) -> None:
     if ranges:
         low, high = 100 * min(one[0] for one in ranges), 100 * max(one[1] for one in ranges)
-        axis.barh(y, high - low, 0.82, left=low, color=BAND_COLOUR, zorder=0.5, label="range in the paper")
+        axis.barh(y, high - low, 0.82, left=low, color="#e2e2e2", zorder=0.5, label="range in the paper")
 
 
 def _point(

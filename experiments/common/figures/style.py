@@ -62,7 +62,6 @@ SCHEME_COLOURS = {
     "cupcake": "#009e73",
     "hipress": "#8c564b",
     "espresso": "#17a2a2",
-    "ssfusion": "#bfe0f5",
     "ssfusion_naive": "#bfe0f5",
     "ssfusion_o": "#8cc8ee",
     "ssfusion_i": "#56b4e9",
@@ -79,16 +78,6 @@ SCHEME_COLOURS = {
     "acpsgd": "#d46a7e",
     "auto": "#e4002b",
 }
-OTHER_COLOUR = "#000000"
-
-MARKERS = {
-    "hipress": "o", "oktopk": "s", "spardl": "D", "espresso": "^", "omgs": "v", "cupcake": "P", "ddp": "X",
-    "ssfusion_naive": "<", "ssfusion_o": ">", "ssfusion_oi": "*",
-}  # fmt: skip
-"""Of schemes where points stand near to one another: colour is then not all that tells them apart."""
-
-BAND_COLOUR = "#e2e2e2"
-"""Of the range that a paper claims, behind our values."""
 
 ORIGIN_HATCHES: dict[Kind, str] = {
     "measured": "",
@@ -153,7 +142,7 @@ def style() -> Iterator[None]:
 
 def scheme_colour(scheme: str) -> str:
     """Return the fixed colour of `scheme`; black for one that has none yet."""
-    return SCHEME_COLOURS.get(scheme, OTHER_COLOUR)
+    return SCHEME_COLOURS.get(scheme, "#000000")
 
 
 def subplots(lines: int, columns: int, **look: Any) -> tuple[Canvas, Any]:
