@@ -190,14 +190,9 @@ class _Watched:
         return self.steps.alone_s(at)
 
 
-def over(slower: Timed, faster: Timed) -> Value:
-    """Return how many times as long one iteration takes as the other."""
-    return lambda steps: steps.step(*slower).iteration_s / steps.step(*faster).iteration_s
-
-
-def exposed_over(slower: Timed, faster: Timed) -> Value:
-    """Return how many times as much communication of one is not hidden as of the other."""
-    return lambda steps: steps.step(*slower).exposed_comm_s / steps.step(*faster).exposed_comm_s
+def over(slower: Timed, faster: Timed, *, part: str = "iteration_s") -> Value:
+    """Return how many times as long one iteration, or a part of it, takes as the other."""
+    return lambda steps: float(getattr(steps.step(*slower), part) / getattr(steps.step(*faster), part))
 
 
 def mean(values: list[Value]) -> Value:
