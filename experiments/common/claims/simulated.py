@@ -84,7 +84,7 @@ def _verdict(claim: PaperClaim, calibration: str, there: Sequence[Cell], given: 
         outcome = "agrees" if all(given) else "disagrees"
         if claim.id in LEADS:
             leads = [lead for cell in there for lead in LEADS[claim.id](cell) or ()]
-            outcome, close = outcome_of_order(leads, _error(calibration))
+            outcome, close = outcome_of_order(leads, error_of(calibration))
         here, paper = f"in {sum(given):.0f} of {len(given)}", "holds"
     else:
         outcome = outcome_of(stated, ends, FITTED if _is_growth(claim) else NEAR if stated[0] == stated[1] else 0.0)
@@ -96,7 +96,8 @@ def _verdict(claim: PaperClaim, calibration: str, there: Sequence[Cell], given: 
     return Verdict(claim.id, outcome, here, "simulated", calibration, why, "", COST, stated, given)
 
 
-def _error(calibration: str) -> float | None:
+def error_of(calibration: str) -> float | None:
+    """Return how far simulated steps of a calibration are off on average; None where that is unknown."""
     trust = trust_in(calibration)  # type: ignore[arg-type]
     return trust.mean if trust else None
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.simulated import error_of
 from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of_order
 from experiments.common.evaluation.judging import held, says
 from experiments.common.evaluation.step_plots import Bar, Bars
@@ -20,7 +21,6 @@ from experiments.common.validation.published_steps import (
     Timed,
     method,
 )
-from ssfx.advice.trust import trust_in
 from ssfx.compressors import build
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
@@ -171,13 +171,12 @@ def judge_orders(rows: Sequence[Row], rules: dict[str, Rule]) -> list[Verdict]:
     """Return, for each calibration, a verdict on every ordering whose rows are there."""
     verdicts = []
     for calibration, steps in by_calibration(rows).items():
-        trust = trust_in(calibration)  # type: ignore[arg-type]
         for claim_id, rule in rules.items():
             with suppress(NoRow):
                 holds, words = rule(steps)
                 why = ""
                 if isinstance(holds, list):
-                    holds, why = outcome_of_order(holds, trust.mean if trust else None)
+                    holds, why = outcome_of_order(holds, error_of(calibration))
                 verdicts.append(says(claim_id, holds, words, why, source="simulated", calibration=calibration))
     return verdicts
 

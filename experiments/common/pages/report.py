@@ -33,6 +33,7 @@ from experiments.common.figures.discovery import chosen
 from experiments.common.figures.drawing import Inputs
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.figures.figure import Figure
+from experiments.common.figures.timelines import COLOURS as STAGES
 from experiments.common.pages.reproduction import is_of, obtained, source
 from ssfx.advice.cases import simulate_case
 from ssfx.core.errors import ConfigError
@@ -265,10 +266,7 @@ def _keep(path: Path, packed: bytes, others: str) -> None:
 
 # ---- the simulated step of a row: a picture, and its Chrome trace as a file to save ----------------------------------
 
-COLOURS = {
-    "forward": "#e3e3e3", "backward": "#c9c9c9", "compress": "#e69f00", "to_host": "#9fd8c4", "from_host": "#9fd8c4",
-    "exchange": "#0072b2", "decompress": "#f0c36a", "step": "#a0a0a0", "other": "#a0a0a0", "wait": "#ffffff",
-}  # fmt: skip
+COLOURS = {**STAGES, "exchange": "#0072b2", "step": "#a0a0a0", "other": "#a0a0a0", "wait": "#ffffff"}
 WIDTH, TRACK, LEFT = 900, 18, 90
 """Of the picture, in its own units: all of it, one track, and what the tracks' names take."""
 

@@ -61,12 +61,12 @@ Factors = Callable[[int], tuple[float, float]]
 """Ranks -> how many latencies, and how many times the message's bytes, an exchange takes one after the other."""
 
 
-def fits(collective: str, factors: Factors, fitted: int, tried: int) -> list[Fit]:
-    """Return a Fit per link: latency and seconds per byte from `fitted` hosts, times predicted for `tried` hosts."""
+def fits(collective: str, factors: Factors, tried: int) -> list[Fit]:
+    """Return a Fit per link: latency and seconds per byte from FEW hosts, times predicted for `tried` hosts."""
     found = []
     for link in LINKS:
-        known, other = (_points(f"emulated_{ranks}x{link}", ranks, collective) for ranks in (fitted, tried))
-        starts, bytes_factor = factors(fitted)
+        known, other = (_points(f"emulated_{ranks}x{link}", ranks, collective) for ranks in (FEW, tried))
+        starts, bytes_factor = factors(FEW)
         latency_s, s_per_byte = _line([(starts, bytes_factor * size, seconds) for size, seconds in known])
         starts, bytes_factor = factors(tried)
         predicted = tuple(starts * latency_s + bytes_factor * s_per_byte * size for size, _ in other)
@@ -131,7 +131,7 @@ def _ring(number: int, title: str, collective: str, formula: str, factors: Facto
     said = "Of four hosts, predicted with latency and bandwidth of two; messages from 1 KiB on."
 
     def found() -> list[Fit]:
-        return fits(collective, factors, FEW, MANY)
+        return fits(collective, factors, MANY)
 
     def finding(_: list[Row]) -> str:
         parts = [f"{fit.link} {100 * fit.error:.0f} %" for fit in found()]
@@ -147,7 +147,7 @@ def _ring(number: int, title: str, collective: str, formula: str, factors: Facto
 
 
 def _sends() -> list[Fit]:
-    return fits("send", lambda _: (1.0, 1.0), FEW, FEW)
+    return fits("send", lambda _: (1.0, 1.0), FEW)
 
 
 EQ1 = Figure(
