@@ -1,13 +1,13 @@
 """What scheme=auto chooses, and what a quality of it rests on."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from experiments.common.evaluation.configured import cluster
 from experiments.common.evaluation.quality_panels import origin
 from experiments.common.figures.figure import Figure, say_origin
-from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, plt, scheme_colour
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, plt, scheme_colour, subplots
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.calibration.step_law import (
@@ -48,23 +48,13 @@ _BY_COMPRESSOR = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class NetworkPoint:
-    """At one bandwidth: the share of the elements that each method sends, and how many times as fast a step is."""
-
-    gbps: float
-    shares: dict[str, float]
-    over_dense16: float
-
-
 def _choice(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each model: shares stacked, and the speed over dense messages in 16 bits."""
     table: list[dict[str, Any]] = []
-    canvas, axes = plt.subplots(1, len(MODELS), figsize=(7.4, 2.9), squeeze=False, layout="constrained")
+    canvas, axes = subplots(1, len(MODELS), figsize=(7.4, 2.9))
     for axis, (label, model) in zip(axes[0], MODELS.items(), strict=True):
-        found = points(model)
-        _choice_panel(axis, label, found)
-        table += [{"model": model, "gbps": one.gbps, "over_dense16": one.over_dense16, **one.shares} for one in found]
+        _choice_panel(axis, label, points(model))
+        table += points(model)
     used = [name for name in METHODS if any(line[name] > 0 for line in table)]
     keys = [plt.Rectangle((0, 0), 1, 1, color=METHODS[name]) for name in used]
     speed = plt.Line2D([], [], color=scheme_colour("auto"), marker="o", markersize=3)
@@ -74,9 +64,9 @@ def _choice(figure: Figure, rows: list[Row]) -> Picture | None:
     return canvas, table
 
 
-def _choice_panel(axis: Axes, title: str, found: list[NetworkPoint]) -> None:
-    at = [one.gbps for one in found]
-    stacks = [[100 * one.shares[name] for one in found] for name in METHODS]
+def _choice_panel(axis: Axes, title: str, found: list[dict[str, Any]]) -> None:
+    at = [one["gbps"] for one in found]
+    stacks = [[100 * one[name] for one in found] for name in METHODS]
     axis.stackplot(at, stacks, colors=list(METHODS.values()), linewidth=0)
     axis.set(xscale="log", xlim=(at[0], at[-1]))
     axis.set_xticks([1, 10, 100, 400], ["1", "10", "100", "400"])
@@ -84,7 +74,7 @@ def _choice_panel(axis: Axes, title: str, found: list[NetworkPoint]) -> None:
     axis.set(ylim=(0, 100), xlabel="bandwidth between nodes (Gbit/s)", ylabel="gradient elements (%)")
     axis.set_title(title, loc="left", fontweight="bold")
     speed = axis.twinx()
-    speed.plot(at, [one.over_dense16 for one in found], color=scheme_colour("auto"), marker="o", markersize=3)
+    speed.plot(at, [one["over_dense16"] for one in found], color=scheme_colour("auto"), marker="o", markersize=3)
     speed.set_ylim(0, None)
     speed.set_ylabel("times as fast", color=scheme_colour("auto"))
 
@@ -94,14 +84,14 @@ def _choice_finding(rows: list[Row]) -> str:
     parts = []
     for label, model in MODELS.items():
         first, *_, last = points(model)
-        ends = (f"{one.over_dense16:.2g}x at {one.gbps:g} Gbit/s" for one in (first, last))
+        ends = (f"{one['over_dense16']:.2g}x at {one['gbps']:g} Gbit/s" for one in (first, last))
         parts.append(f"{label} {' and '.join(ends)}")
     return f"scheme=auto over dense 16-bit messages: {'; '.join(parts)} (nominal)"
 
 
 @cache
-def points(model: str) -> list[NetworkPoint]:
-    """Return what auto plans and how long it takes at each bandwidth."""
+def points(model: str) -> list[dict[str, Any]]:
+    """Return at each bandwidth how many times as fast a step of auto is, and the share of elements by method."""
     work, usual = model_work(model), cluster(CLUSTER)
     profile = profile_for(work.model, usual, work.batch_size, work.optimizer)
     found = []
@@ -111,7 +101,7 @@ def points(model: str) -> list[NetworkPoint]:
         plan = make_plan("auto", profile, costs, {"ranks_per_node": on.devices_per_node})
         dense = make_plan("ddp_fp16", profile, costs)
         dense_s, auto_s = (evaluate(one, profile, costs).total_s for one in (dense, plan))
-        found.append(NetworkPoint(gbps, _shares(plan), dense_s / auto_s))
+        found.append({"model": model, "gbps": gbps, "over_dense16": dense_s / auto_s, **_shares(plan)})
     return found
 
 
@@ -158,7 +148,7 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     columns = min(3, len(tasks))
     lines = -(-len(tasks) // columns)
     size_in = (COLUMN_IN * (2 if columns > 1 else 1.7), 0.5 + 2.2 * lines)
-    canvas, axes = plt.subplots(lines, columns, figsize=size_in, squeeze=False, layout="constrained")
+    canvas, axes = subplots(lines, columns, figsize=size_in)
     for unused in axes.flat[len(tasks) :]:
         unused.set_axis_off()
     keys: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.common.evaluation.set_ups import CheckedPlace, counted, map_lines, places
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import Axes, Picture, caption_text, plt
+from experiments.common.figures.style import Axes, Picture, caption_text, plt, subplots
 from ssfx.core.rows import Row
 
 GPUS = {
@@ -50,10 +50,9 @@ def _map(figure: Figure, rows: list[Row]) -> Picture | None:
     networks = [one for one in (TCP, RDMA) if any(line["network"] == one for line in table)]
     columns = {one: sorted({line["gbps"] for line in table if line["network"] == one}) for one in networks}
     gpus = [label for label in GPUS.values() if any(line["gpu"] == label for line in table)]
-    canvas, axes = plt.subplots(
-        1, len(networks), figsize=(7.2, 0.32 * len(gpus) + 1.25), squeeze=False, layout="constrained",
-        width_ratios=[len(columns[one]) for one in networks],
-    )  # fmt: skip
+    canvas, axes = subplots(
+        1, len(networks), figsize=(7.2, 0.32 * len(gpus) + 1.25), width_ratios=[len(columns[one]) for one in networks]
+    )
     for axis, network in zip(axes.flat, networks, strict=True):
         _block(axis, network, columns[network], gpus, [line for line in table if line["network"] == network])
     canvas.supxlabel("line rate between nodes (Gbit/s per GPU)")

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.common.claims.simulated import claim_columns, judged
-from experiments.common.figures.gains import listed_gain
+from experiments.common.figures.gains import gain, listed
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
 from ssfx.lab.config.cases import resolve_job
@@ -47,8 +47,8 @@ def test_a_cell_as_the_paper_ran_it_has_one_row_for_each_method(cases):
     assert ran.value("hipress", "throughput_samples_per_s") == 100.0
     assert ran.value("oktopk", "throughput_samples_per_s") == 160.0  # it has one rule
     assert cell.value("hipress", "throughput_samples_per_s") == 190.0
-    assert listed_gain(cell, "hipress") == pytest.approx(200 / 190 - 1)
-    assert listed_gain(cell, "hipress rule=threshold") == pytest.approx(0.8)
+    assert listed(gain, cell, "hipress") == pytest.approx(200 / 190 - 1)
+    assert listed(gain, cell, "hipress rule=threshold") == pytest.approx(0.8)
     (best,) = cells(rows_of(cases, {"ssfusion_oi", "hipress"}))
     assert as_the_paper_ran(best) is best
 

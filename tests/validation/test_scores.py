@@ -21,10 +21,10 @@ def test_errors_are_relative_to_what_really_happened():
 def test_inverted_pairs_are_listed_with_what_they_cost():
     pairs = panel((1.0, 1.2), (1.1, 1.0), (3.0, 2.0), (2.9, 2.04))
     found = score(pairs)
-    assert [(one.faster, one.slower) for one in found.inversions] == [("s1", "s0"), ("s2", "s3")]
+    # s2 and s3 are inverted, too, but nearly alike.
+    assert [(one.faster, one.slower) for one in found.inversions] == [("s1", "s0")]
     assert found.inversions[0].gap == pytest.approx(0.2)
     assert found.inversions[0].predicted_gap == pytest.approx(1.0 / 1.1 - 1)
-    assert [(one.faster, one.slower) for one in found.telling] == [("s1", "s0")]
     assert found.tau == pytest.approx(1 - 2 * 2 / 6)
 
 

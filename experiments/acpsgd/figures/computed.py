@@ -1,6 +1,5 @@
 """What of ACP-SGD is computed from shapes, formulas and small examples, without a run."""
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,11 +32,7 @@ from ssfx.core.rows import Row
 from ssfx.lab.workloads.schedule import STEP_FACTOR
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.planning.costs import Curve
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, MIB
-
-TESTBED = "acpsgd_10gbe"
-
 
 # ---- Algorithms ------------------------------------------------------------------------------------------------------
 
@@ -379,15 +374,10 @@ def _all_reduces(rows: list[Row]) -> list[Verdict]:
     ]
 
 
-@cache
-def curve() -> Curve:
-    """Return the time of an all-reduce over bytes, by nominal times."""
-    return system_on(cluster(TESTBED)).exchange["all_reduce"]
-
-
 def milliseconds(sizes: tuple[int, ...]) -> float:
-    """Return the time of all-reducing messages of so many float32 elements one after the other."""
-    return 1e3 * sum(float(curve()(4 * size)) for size in sizes)
+    """Return the nominal time of all-reducing messages of so many float32 elements one after the other."""
+    curve = system_on(cluster("acpsgd_10gbe")).exchange["all_reduce"]
+    return 1e3 * sum(float(curve(4 * size)) for size in sizes)
 
 
 ALL_REDUCE = Figure(

@@ -167,13 +167,8 @@ TABLE3 = Figure(
 # ---- Figs. 3 and 8: parts of an iteration ----------------------------------------------------------------------------
 
 
-def compressing(steps: Steps, name: str) -> float:
-    """Return the seconds that compressing takes on the device, for BERT-Base."""
-    return steps.step(*timed(name, Setup("BERT-Base"))).sparsify_s
-
-
 def _sign_cheap(steps: Steps) -> tuple[bool, str]:
-    times = {name: compressing(steps, name) for name in COMPRESSORS[1:]}
+    times = {name: steps.step(*timed(name, Setup("BERT-Base"))).sparsify_s for name in COMPRESSORS[1:]}
     return min(times, key=times.__getitem__) == "signsgd", ", ".join(f"{n} {1e3 * t:.0f} ms" for n, t in times.items())
 
 
@@ -182,7 +177,7 @@ def _fig3_predictions() -> Iterator[Prediction]:
     bert = Setup("BERT-Base")
     yield Prediction("acpsgd.fig3.power", "", "", over(timed("ssgd", bert), timed("powersgd", bert)))
     yield Prediction(
-        "acpsgd.fig3.topk_comp", "", "", lambda steps: compressing(steps, "topk") / compressing(steps, "signsgd")
+        "acpsgd.fig3.topk_comp", "", "", over(timed("topk", bert), timed("signsgd", bert), part="sparsify_s")
     )
 
 
@@ -266,7 +261,7 @@ def _fig10(rows: list[Row]) -> list[Bars | Lines]:
     for rank in BUFFER_RANKS:
         lines = [line(rows, name, [(mb, buffered_s(name, rank, mb)) for mb in SIZES_MB]) for name in FUSED[1:]]
         title = f"BERT-Large, rank {rank}"
-        panels.append(Lines(title, lines, "buffer (MB)", "iteration (s)", log_x=True, ticks=SIZES_MB))
+        panels.append(Lines(title, lines, "buffer (MB)", "iteration (s)", ticks=SIZES_MB))
     return [*panels, prediction_bars(rows, about("acpsgd.fig10", ratios()), "gain of 25 MB at rank 256", GAIN)]
 
 
@@ -310,8 +305,8 @@ def _fig11(rows: list[Row]) -> list[Bars | Lines]:
     rank = _swept(rows, {rank: Setup("BERT-Large", rank=rank) for rank in RANKS})
     gains = {part: [one for one in ratios() if one.panel == f"Fig. 11{part} gain of ACP-SGD"] for part in "ab"}
     return [
-        Lines("(a) ResNet-152 by batch size", batch, "batch size per GPU", "iteration (s)", log_x=True),
-        Lines("(b) BERT-Large by rank", rank, "rank", "iteration (s)", log_x=True),
+        Lines("(a) ResNet-152 by batch size", batch, "batch size per GPU", "iteration (s)"),
+        Lines("(b) BERT-Large by rank", rank, "rank", "iteration (s)"),
         *(prediction_bars(rows, own, f"({part}) gain of ACP-SGD", GAIN) for part, own in gains.items()),
     ]
 
@@ -335,8 +330,7 @@ FIG11 = Figure(
 def _fig12(rows: list[Row]) -> list[Bars | Lines]:
     """Return one panel a model; the paper prints growths only, and does not name its models."""
     panels = [
-        Lines(model, _swept(rows, {n: Setup(model, gpus=n) for n in GPUS}), "GPUs", "iteration (s)", log_x=True)
-        for model in SMALL
+        Lines(model, _swept(rows, {n: Setup(model, gpus=n) for n in GPUS}), "GPUs", "iteration (s)") for model in SMALL
     ]
     growth = prediction_bars(rows, about("acpsgd.fig12", ratios()), "64 over 8 GPUs, mean of four models", COLOURS)
     return [*panels, growth]

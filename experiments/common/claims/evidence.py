@@ -108,8 +108,8 @@ def _verdict(claim: PaperClaim, rows: Sequence[Row]) -> Verdict | None:
     verdict = compared(
         claim.id, claim.bounds, (min(values), max(values)), relative=NEAR if single else 0.0,
         unit="%" if claim.unit == "percent" else claim.unit or "", source=source,
-        command=f"ssfx run experiment={experiment} preset=short", cost="minutes on this machine",
     )  # fmt: skip
+    verdict = replace(verdict, command=f"ssfx run experiment={experiment} preset=short", cost="minutes on this machine")
     cases = [row.case for row in used]
     if all(_fits(claim, case) for case in cases):
         return verdict

@@ -33,11 +33,11 @@ FITTED = 0.10
 DENSE = "ddp"
 
 
-def judged(artifact: str, rows: Sequence[Row], command: str = "") -> list[Verdict]:
+def judged(artifact: str, rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdicts on a figure of the paper to which its simulated rows speak, by claim and calibration.
 
     They are held against the methods as the paper ran them, where these were simulated, and not at their best. An
-    ordering agrees where it holds in every setting. `command` makes the rows, by default the one of their experiment.
+    ordering agrees where it holds in every setting.
     """
     settings = [as_the_paper_ran(cell) for cell in cells(rows)]
     verdicts = []
@@ -47,7 +47,7 @@ def judged(artifact: str, rows: Sequence[Row], command: str = "") -> list[Verdic
         for calibration in sorted({cell.calibration for cell in settings}):
             there = [cell for cell in settings if cell.calibration == calibration and meets(claim, cell)]
             if given := tuple(values(claim, there)):
-                verdicts.append(_verdict(claim, calibration, there, given, command))
+                verdicts.append(_verdict(claim, calibration, there, given))
     return verdicts
 
 
@@ -73,9 +73,7 @@ def claim_columns(artifact: str, rows: Sequence[Row]) -> list[dict[str, str | fl
     ]
 
 
-def _verdict(
-    claim: PaperClaim, calibration: str, there: Sequence[Cell], given: tuple[float, ...], command: str
-) -> Verdict:
+def _verdict(claim: PaperClaim, calibration: str, there: Sequence[Cell], given: tuple[float, ...]) -> Verdict:
     """Return the verdict on a claim of the values that the cells of a calibration give for it."""
     stated, ends = _stated(claim), (min(given), max(given))
     why = USED if used_by(calibration, claim) else _why_not(claim)
@@ -86,20 +84,20 @@ def _verdict(
         outcome = "agrees" if all(given) else "disagrees"
         if claim.id in LEADS:
             leads = [lead for cell in there for lead in LEADS[claim.id](cell) or ()]
-            outcome, close = outcome_of_order(leads, _error(calibration))
+            outcome, close = outcome_of_order(leads, error_of(calibration))
         here, paper = f"in {sum(given):.0f} of {len(given)}", "holds"
     else:
         outcome = outcome_of(stated, ends, FITTED if _is_growth(claim) else NEAR if stated[0] == stated[1] else 0.0)
         here, paper = _range(claim, *ends), _range(claim, *stated)
     outcome = "not comparable" if why else outcome
-    command = command or f"ssfx run experiment={there[0].case.experiment}"
     why = why or close or explained(claim, there)
     if not why and outcome != "agrees":
         why = f"simulated with {calibration} times: {here}; the paper: {paper}"
-    return Verdict(claim.id, outcome, here, "simulated", calibration, why, command, COST, stated, given)
+    return Verdict(claim.id, outcome, here, "simulated", calibration, why, "", COST, stated, given)
 
 
-def _error(calibration: str) -> float | None:
+def error_of(calibration: str) -> float | None:
+    """Return how far simulated steps of a calibration are off on average; None where that is unknown."""
     trust = trust_in(calibration)  # type: ignore[arg-type]
     return trust.mean if trust else None
 

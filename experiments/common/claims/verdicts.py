@@ -14,6 +14,8 @@ from ssfx.advice.ranked import surely_less
 Outcome = Literal["agrees", "partly", "within error", "disagrees", "not comparable", "not attempted"]
 JUDGED: tuple[Outcome, ...] = ("agrees", "partly", "within error", "disagrees")
 """Outcomes of a comparison; the others have none."""
+ON_ONE_CORE = "seconds on one core"
+"""What a value costs that is worked out."""
 Source = Literal["computed", "measured", "emulated", "simulated", "published", "restated", "none"]
 """Where our value comes from: "computed" is exact, from shapes or formulas, and needs no run; "none" has no value.
 
@@ -90,7 +92,7 @@ def outcome_of_order(leads: Sequence[float], error: float | None) -> tuple[Outco
 def compared(
     claim: str, stated: float | tuple[float, float], ours: float | tuple[float, float], *, relative: float = 0.0,
     decimals: int | None = None, unit: str = "", source: Source = "computed", calibration: str = "",
-    reason: str = "", command: str = "", cost: str = "",
+    reason: str = "",
 ) -> Verdict:  # fmt: skip
     """Return the verdict on a number: our range against the stated one, widened by `relative` for printed digits.
 
@@ -103,10 +105,9 @@ def compared(
     if decimals is not None:
         half = 0.5 * 10.0**-decimals * (1 + 1e-9)
         limits, paper = (stated[0] - half, stated[1] + half), f"the paper prints {stated[0]:g}"
-        cost = cost or "seconds on one core"
     outcome, here = outcome_of(limits, ours, relative), span(*ours, unit)
     why = reason or ("" if outcome == "agrees" else f"ours is {here}, {paper}")
-    return Verdict(claim, outcome, here, source, calibration, why, command, cost, stated, ours)
+    return Verdict(claim, outcome, here, source, calibration, why, stated=stated, values=ours)
 
 
 def span(low: float, high: float, unit: str = "") -> str:

@@ -170,22 +170,21 @@ def _sets_of(group: Group, heading: str) -> None:
 
 def _plain(group: Group) -> dict[str, Any]:
     """Return the scores of a group and of its sets as what JSON can hold."""
-    sets = {
-        name: {**_plain_scores(scores, group.beyond(name)), "no_effect": group.no_effect(name)}
-        for name, scores in group.scores()
-    }
+    sets = {name: _plain_scores(group, name, scores) for name, scores in group.scores()}
     return {
         "name": group.name, "title": group.title, "calibrated_on": group.calibrated_on, "tested_on": group.tested_on,
         "unit": group.unit, **sets.pop("all"), "sets": sets, "notes": list(group.notes),
     }  # fmt: skip
 
 
-def _plain_scores(scores: Scores, beyond: Scores | None) -> dict[str, Any]:
+def _plain_scores(group: Group, name: str, scores: Scores) -> dict[str, Any]:
+    beyond = group.beyond(name)
     return {
         "count": scores.count, "mean": scores.mean, "median": scores.median, "max": scores.maximum,
         "bias": scores.bias, "tau": scores.tau,
         "orderings": {"right": scores.ordered, "of": scores.orderings},
         "beyond_compute": beyond and {"count": beyond.count, "mean": beyond.mean, "median": beyond.median},
+        "no_effect": group.no_effect(name),
     }  # fmt: skip
 
 
@@ -204,18 +203,18 @@ def _show(group: Group) -> None:
         ("panel", "what", "simulated", "actual", "error", "", "claim"), rows, right={"simulated", "actual", "error"}
     )
     columns = ("set", "n", "mean", "of no effect", "beyond compute", "median", "max", "bias", "tau", "orderings right")
-    lines = [_line(name, scores, group.no_effect(name), group.beyond(name)) for name, scores in group.scores()]
+    lines = [(name, *group.cells(name, scores, ".1f", "+.1f")) for name, scores in group.scores()]
     print_table(columns, lines, right=set(columns[1:]))
     total = group.total
     click.echo(f"  worst: {total.worst.panel}, {total.worst.label}: {100 * total.worst.error:+.1f} %")
-    for one in total.telling[:_MOST_INVERSIONS]:
+    for one in total.inversions[:_MOST_INVERSIONS]:
         say(
             f"inverted: {one.panel}: {one.slower} is {100 * one.gap:.0f} % above {one.faster}, "
             f"simulated {-100 * one.predicted_gap:.0f} % below",
             "    ", "  ",
         )  # fmt: skip
-    if len(total.telling) > _MOST_INVERSIONS:
-        click.echo(f"  and {len(total.telling) - _MOST_INVERSIONS} more")
+    if len(total.inversions) > _MOST_INVERSIONS:
+        click.echo(f"  and {len(total.inversions) - _MOST_INVERSIONS} more")
     for note in group.notes:
         say(note, "    ", "  ")
 
@@ -228,12 +227,3 @@ def _show_parts(group: Group) -> None:
     ]
     headings = tuple(f"{name.removesuffix('_s').replace('_', ' ')} [ms]" for name in PARTS)
     print_table(("panel", "scheme", *headings), rows, right=set(headings))
-
-
-def _line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> Sequence[str]:
-    return (
-        name, str(scores.count), percent(scores.mean), percent(no_effect), percent(beyond.mean if beyond else None),
-        percent(scores.median), percent(scores.maximum), percent(scores.bias, "+.1f"),
-        "-" if scores.tau is None else f"{scores.tau:.2f}",
-        f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-",
-    )  # fmt: skip

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from experiments.common.claims.ledger import claims_by_id, claims_of
-from experiments.common.claims.verdicts import Verdict
+from experiments.common.claims.verdicts import ON_ONE_CORE, Verdict
 from experiments.common.evaluation.gaps import COMMAND, RUNS
-from experiments.common.evaluation.judging import ON_ONE_CORE, complete, paper_value
+from experiments.common.evaluation.judging import complete, paper_value
 from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import Picture

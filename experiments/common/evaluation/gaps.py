@@ -10,6 +10,7 @@ from math import expm1, isnan, log, nan, sqrt
 from statistics import fmean
 from typing import Any, Literal
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.verdicts import Outcome, Verdict
 from experiments.common.evaluation.noise import FEWEST, Score, noise_of, t95
 from experiments.common.figures.auto import AUTO
@@ -102,10 +103,8 @@ class Task:
 
     def by_seed(self, method: str) -> dict[int, float]:
         """Return the score of every seed, the mean of several runs of it; empty for a method without rows."""
-        found: dict[int, list[float]] = {}
-        for row in self.methods.get(method, ()):
-            found.setdefault(row.case.seed, []).append(self.score(row))
-        return {seed: fmean(values) for seed, values in sorted(found.items())}
+        found = grouped(self.methods.get(method, ()), lambda row: row.case.seed)
+        return {seed: fmean(map(self.score, own)) for seed, own in sorted(found.items())}
 
     def shared(self, *methods: str) -> list[int]:
         """Return the seeds that each of the methods has."""
@@ -152,25 +151,23 @@ def tasks(
     on other numbers of ranks than most of their network, which the law of steps is about, but `across_ranks`.
     """
     chosen = score or log_quality
-    found: dict[tuple[object, ...], list[Row]] = {}
     rows = list(rows)
     if not across_ranks:
         long = [row for row in rows if row.case.experiment == step_law.EXPERIMENT]
         others = [row for row in rows if row.case.experiment != step_law.EXPERIMENT]
         rows = [*others, *step_law.at_usual_ranks(long)]
-    for row in sorted(once(rows), key=lambda row: (-row.case.steps, row.case.model, row.case.seed, row.run_id)):
+    # Papers train each network by its customary optimizer.
+    rows = [row for row in once(rows) if step_law.task_of(row) == row.case.model]
+
+    def setting(row: Row) -> tuple[object, ...]:
         case = row.case
-        if step_law.task_of(row) != case.model:  # papers train each network by its customary optimizer
-            continue
         ranks = 0 if across_ranks else case.world_size
-        key = (case.model, case.dataset, case.steps, case.batch_size, case.lr, case.clip_norm, ranks)
-        found.setdefault(key, []).append(row)
+        return case.model, case.dataset, case.steps, case.batch_size, case.lr, case.clip_norm, ranks
+
     made = []
-    for own in found.values():
-        methods: dict[str, list[Row]] = {}
-        for row in own:
-            if name := label(row):
-                methods.setdefault(name, []).append(row)
+    rows.sort(key=lambda row: (-row.case.steps, row.case.model, row.case.seed, row.run_id))
+    for own in grouped(rows, setting).values():
+        methods = grouped((row for row in own if label(row)), label)
         if methods:
             noise, freedom = noise_of(own, chosen)
             made.append(Task(own[0].case.model, methods, noise, freedom, chosen))

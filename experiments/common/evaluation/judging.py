@@ -5,10 +5,8 @@ from dataclasses import replace
 from decimal import Decimal
 
 from experiments.common.claims.ledger import PaperClaim, claims_by_id, claims_of
-from experiments.common.claims.verdicts import Outcome, Source, Verdict, compared, span
+from experiments.common.claims.verdicts import ON_ONE_CORE, Outcome, Source, Verdict, compared, span
 from experiments.common.validation.published_steps import stated
-
-ON_ONE_CORE = "seconds on one core"
 
 
 def paper_value(claim: PaperClaim) -> str:

@@ -117,23 +117,15 @@ LATENCY_S, S_PER_BYTE = 0.06e-3, 1.2e-9
 NAMES = tuple(spec.name for spec in TENSORS)
 
 
-@cache
-def system() -> TimingModel:
-    """Return the made-up cluster."""
-    work = TENSORS[0].numel * 4
-    times = {
-        name: CompressorTimes(Curve.affine(0.0, one / work), Curve.affine(0.0, one / work), Curve.zero(), ORIGIN)
-        for name, one in ENCODE_S.items()
-    }
-    exchange = ring_exchange(WORLD_SIZE, LATENCY_S, S_PER_BYTE)
-    return TimingModel("example", WORLD_SIZE, times, exchange, ORIGIN, style="per_call")
-
-
 def step(groups: tuple[tuple[str, ...], ...], compressor: str | None = None, *, overlap: bool = True) -> Simulated:
-    """Return one simulated step in which these groups of matrices are exchanged by all-reduces."""
+    """Return one simulated step of a made-up cluster that exchanges these groups of matrices by all-reduces."""
     buckets = tuple(Bucket((Lane("all_reduce", (Segment(group, compressor),)),)) for group in groups)
     plan = Plan("given", WORLD_SIZE, TENSORS, buckets, launch_in_order(buckets, TENSORS), overlap=overlap)
-    return simulate(plan, Profile("example", TENSORS, BACKWARD_S, 0.0, ORIGIN), system())
+    curves = {name: Curve.affine(0.0, one / (4 * TENSORS[0].numel)) for name, one in ENCODE_S.items()}
+    times = {name: CompressorTimes(curve, curve, Curve.zero(), ORIGIN) for name, curve in curves.items()}
+    exchange = ring_exchange(WORLD_SIZE, LATENCY_S, S_PER_BYTE)
+    system = TimingModel("example", WORLD_SIZE, times, exchange, ORIGIN, style="per_call")
+    return simulate(plan, Profile("example", TENSORS, BACKWARD_S, 0.0, ORIGIN), system)
 
 
 EACH = tuple((name,) for name in NAMES)

@@ -1,10 +1,11 @@
 """The compressors of the MergeComp paper as its figures show them, from simulated rows."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from experiments.common.claims.verdicts import Verdict
+from experiments.common.evaluation.artifacts import about
 from experiments.common.evaluation.gaps import LONG, Task, lacking, task_of, tasks, there_is, usual
 from experiments.common.evaluation.row_steps import (
     CLOSE,
@@ -25,7 +26,7 @@ from experiments.common.validation.published_mergecomp import (
     setup_of,
     timed,
 )
-from experiments.common.validation.published_steps import Prediction, Steps, Value, number, over
+from experiments.common.validation.published_steps import Steps, Value, number, over
 from ssfx.core.rows import Row
 
 LABELS = {
@@ -46,11 +47,6 @@ NETWORK, DENSITY = "vgg", 0.01
 NETWORKS = ("PCIe", "NVLink")
 
 
-def ratios_of(artifact: str, listed: Callable[[], Iterable[Prediction]] = ratios) -> list[Prediction]:
-    """Return the ratios of times that the paper prints in a figure or table, or other predictions of its numbers."""
-    return [one for one in listed() if one.claim.startswith(f"{artifact}.")]
-
-
 def factor_panels(rows: Sequence[Row], way: str, model: str, dataset: str) -> list[Lines]:
     """Return scaling factors over GPUs, a panel for each network and calibration, a line for each compressor."""
     panels = []
@@ -61,7 +57,7 @@ def factor_panels(rows: Sequence[Row], way: str, model: str, dataset: str) -> li
                 _line(steps, way, name, label, COLOURS[name], model, dataset, network) for name, label in LABELS.items()
             ]
             title = f"{network}, {calibration} times"
-            panels.append(Lines(title, lines, "GPUs", "scaling factor", log_x=True))
+            panels.append(Lines(title, lines, "GPUs", "scaling factor"))
     return panels
 
 
@@ -69,9 +65,9 @@ def merged_panels(name: str, workload: tuple[str, str], rows: Sequence[Row]) -> 
     """Return the scaling factors of MergeComp over GPUs, and the gains and factors that the text prints."""
     gains, nvlink = "gain of MergeComp, 8 GPUs, PCIe", "scaling factor on NVLink"
     bars = [
-        prediction_bars(rows, ratios_of(name), gains, {"dgc": COLOURS["dgc"], "one bit": COLOURS["ef_signsgd"]}),
+        prediction_bars(rows, about(name, ratios()), gains, {"dgc": COLOURS["dgc"], "one bit": COLOURS["ef_signsgd"]}),
         prediction_bars(
-            rows, ratios_of(name, scaling_factors), nvlink, {"MergeComp": COLOURS["fp16"], "fp32": "#5f5f5f"}
+            rows, about(name, scaling_factors()), nvlink, {"MergeComp": COLOURS["fp16"], "fp32": "#5f5f5f"}
         ),
     ]
     return [*factor_panels(rows, "Y=2", *workload), *bars]
@@ -95,7 +91,7 @@ def _line(
 def convergence_panels(artifact: str, rows: Sequence[Row], compressor: str) -> list[Bars]:
     """Return the panels of a figure of times to converge: the paper's ratios, and that of auto with its compressor."""
     titles = ("time per iteration over MergeComp's, 4 GPUs", "scaling factor")
-    every = zip(titles, (ratios_of(artifact), ratios_of(artifact, scaling_factors)), strict=True)
+    every = zip(titles, (about(artifact, ratios()), about(artifact, scaling_factors())), strict=True)
     ratio, *others = [prediction_bars(rows, own, title, {"": PINK}) for title, own in every if own]
     merged, at = timed("Y=2", compressor, setup_of(f"{artifact}.base"))
     given = {key: value for key, value in merged.options if key in ("compressor", "density")}
@@ -124,7 +120,7 @@ def judge_convergence(artifact: str, rows: Sequence[Row], compressor: str) -> li
     """
     task = quality_task(rows, compressor)
     found = []
-    held = judge_predictions(rows, [*ratios_of(artifact), *ratios_of(artifact, scaling_factors)])
+    held = judge_predictions(rows, about(artifact, [*ratios(), *scaling_factors()]))
     for one in beside_fp32(rows, held, fp32_factors()):
         other = {f"{artifact}.base": "fp32", f"{artifact}.layer": "layerwise"}.get(one.claim)
         if other is None:
@@ -175,7 +171,7 @@ def fp32_factors() -> dict[str, Value]:
 def lines_by_groups(name: str, rows: Sequence[Row]) -> list[dict[str, object]]:
     """Return the paper's table of speeds by number of groups, with our ratios next to its own."""
     table: list[dict[str, object]] = []
-    for one in ratios_of(name):
+    for one in about(name, ratios()):
         compressor, y = one.label.split(" Y=")
         ours = {f"simulated_{key}": round(value, 3) for key, value in values_by_calibration(rows, one.value).items()}
         gpus = int(one.panel.rpartition("x")[2])

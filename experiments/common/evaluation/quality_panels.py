@@ -10,24 +10,17 @@ from typing import Any
 from experiments.common.evaluation.gaps import NO_ROW, SCALE, Task, metric_of
 from experiments.common.figures.auto import AUTO, LABEL, budget_said, mark_names
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, caption_text, frame, plt
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, caption_text, frame, plt, subplots
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import sent_mark
 
-Curve = Mapping[str, Sequence[float | None]]
 Methods = Mapping[str, Sequence[Row]]
 Point = tuple[float, float, float, float]
 
 
-def curve(row: Row) -> Curve:
-    """Return the curve of a row by column; empty for rows without one."""
-    found: Curve = getattr(row, "curve", {}) or {}
-    return found
-
-
 def points(row: Row, *columns: str) -> list[tuple[float, ...]]:
     """Return the values of columns of a row's curve, wherever all of them were recorded."""
-    every = zip(*(curve(row).get(column, ()) for column in columns), strict=False)
+    every = zip(*(row.curve.get(column, ()) for column in columns), strict=False)
     return [tuple(value for value in point if value is not None) for point in every if None not in point]
 
 
@@ -39,7 +32,6 @@ class Curves:
     """
 
     methods: Callable[[list[Row]], Methods]
-    title: Callable[[Methods], str]
     colours: Mapping[str, str]
     column: str
     ylabel: str
@@ -63,11 +55,11 @@ class Curves:
             table += [{"method": label, "x": a, "low": b, "median": c, "high": d} for a, b, c, d in found[label]]
         if self.set_to is not None:
             keys["set"] = axis.axhline(self.set_to, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
-        axis.set_title(self.title(own), loc="left", fontweight="bold")
         axis.set(xlabel="optimizer steps", ylabel=self.ylabel)
         axis.grid()
         figure.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=3, columnspacing=1.2)
         drawn = [row for label in found for row in own[label]]
+        axis.set_title(drawn[0].case.model, loc="left", fontweight="bold")
         figure.supxlabel(caption_text([origin(drawn)], figure.get_figwidth()), x=0.01, ha="left", **ORIGIN_LINE)
         return figure, table, drawn
 
@@ -83,10 +75,14 @@ def plot_points(axis: Axes, points: Sequence[Point], colour: str, *, band: bool 
 
 def origin(rows: Sequence[Row], shown: str = "median and range of") -> str:
     """Return the line that says where the runs come from, and what is shown of their seeds."""
+    return f"{trainings(rows)}, {shown} {len({row.case.seed for row in rows})} seeds; {SCALE}."
+
+
+def trainings(rows: Sequence[Row]) -> str:
+    """Return where the runs come from, how long they trained and on how many workers."""
     steps = ", ".join(f"{steps:,}" for steps in sorted({row.case.steps for row in rows}))
-    seeds = len({row.case.seed for row in rows})
     ranks = ", ".join(map(str, sorted({row.case.world_size for row in rows})))
-    return f"{where(rows)}: {steps} steps, {ranks} workers, {shown} {seeds} seeds; {SCALE}."
+    return f"{where(rows)}: {steps} steps, {ranks} workers"
 
 
 def where(rows: Sequence[Row]) -> str:
@@ -106,9 +102,9 @@ def one_run(methods: Methods) -> dict[tuple[str, ...], list[int]]:
     alike: dict[str, list[str]] = {}
     seeds: dict[str, int] = {}
     for name, rows in methods.items():
-        for row in (row for row in rows if curve(row)):
+        for row in (row for row in rows if row.curve):
             metric = metric_of(row)
-            recorded = [curve(row).get(column) for column in ("step", "loss", metric)]
+            recorded = [row.curve.get(column) for column in ("step", "loss", metric)]
             key = repr((row.case.seed, row.metrics[metric], row.metrics.get("sent_bytes"), recorded))
             alike.setdefault(key, []).append(name)
             seeds[key] = row.case.seed
@@ -179,8 +175,7 @@ class Panel:
 
     def sent(self, method: str) -> str:
         """Return what a method sent that sent far more than it was asked to, "dense" or "54 %"; else ""."""
-        known = self.task.methods if self.task else {}
-        return sent_mark(known[method], known.get(self.baseline, ())) if method in known else ""
+        return sent_mark(self.of(method), self.of(self.baseline)) if self.of(method) else ""
 
     def mark(self, method: str) -> str:
         """Return the same for its name; else ""."""
@@ -190,8 +185,7 @@ class Panel:
     @property
     def against(self) -> str:
         """The method that others are shown against: the baseline, or the first that has rows where it has none."""
-        known = self.task.methods if self.task else {}
-        return next((name for name in (self.baseline, *self.colours) if name in known), self.baseline)
+        return next((name for name in (self.baseline, *self.colours) if self.of(name)), self.baseline)
 
     def relative(self, method: str) -> list[float]:
         """Return the final quality of a method over that of what it is shown against, for each seed of both."""
@@ -217,9 +211,7 @@ class Quality:
         heights = [0.6 + LINE_IN * max(len(panel.methods), 6 if panel.rows else 2) for panel in panels]
         columns = 3 if any(panel.step_s for panel in panels) else 2
         size_in = ((2 + 0.35 * (columns - 2)) * COLUMN_IN, sum(heights) + 0.9)
-        figure, grid = plt.subplots(
-            len(panels), columns, figsize=size_in, squeeze=False, height_ratios=heights, layout="constrained"
-        )
+        figure, grid = subplots(len(panels), columns, figsize=size_in, height_ratios=heights)
         for axes, panel in zip(grid, panels, strict=True):
             axes[0].set_title(panel.title, loc="left", fontweight="bold").set_in_layout(False)
             _draw_curves(axes[0], panel)
@@ -255,12 +247,10 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
 
 
 def _origin(rows: Sequence[Row], panels: Sequence[Panel]) -> str:
-    steps = ", ".join(f"{steps:,}" for steps in sorted({row.case.steps for row in rows}))
-    ranks = ", ".join(map(str, sorted({row.case.world_size for row in rows})))
     seeds = sorted({len(own) for panel in panels if panel.task for own in panel.task.methods.values()})
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
-        f"{where(rows)}: {steps} steps, {ranks} workers, {number} seeds; {SCALE}.\n"
+        f"{trainings(rows)}, {number} seeds; {SCALE}.\n"
         "Curves are of the seeds that all methods of a panel have, where there are such. "
         "Grey: gaps that noise hides (95 %) of as many seeds as the baseline has."
     )
@@ -329,14 +319,13 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
     axis.scatter([], [], s=10, color="#444444", linewidths=0, label="one seed")
     for y in absent if panel.task else ():
         taken = panel.methods[y] in printed and 100 * printed[panel.methods[y]] < (low + high) / 2
-        known = panel.task.methods if panel.task else {}
-        said = f"no run of a seed of {words(panel.against)}" if panel.methods[y] in known else NO_ROW
+        said = f"no run of a seed of {words(panel.against)}" if panel.of(panel.methods[y]) else NO_ROW
         axis.text(0.98 if taken else 0.02, y, said, ha="right" if taken else "left",
                   transform=axis.get_yaxis_transform(), **ABSENT)  # fmt: skip
     names = [(LABEL if method == AUTO else words(method)) + panel.mark(method) for method in panel.methods]
     axis.set_yticks(range(len(names)), names)
     for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):
-        tick.set_color("black" if method in panel.task.methods else "#777777") if panel.task else None
+        tick.set_color("black" if panel.of(method) else "#777777") if panel.task else None
     mark_names(axis)
     axis.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"final quality over {words(panel.against)} of its seed (%)")
     axis.grid(axis="x")

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.simulated import error_of
 from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of_order
 from experiments.common.evaluation.judging import held, says
 from experiments.common.evaluation.step_plots import Bar, Bars
@@ -20,7 +21,6 @@ from experiments.common.validation.published_steps import (
     Timed,
     method,
 )
-from ssfx.advice.trust import trust_in
 from ssfx.compressors import build
 from ssfx.core.case import ClusterChoice
 from ssfx.core.errors import RunError
@@ -47,12 +47,10 @@ class RowSteps:
 
     def step(self, method: PaperMethod, at: PaperSetting) -> PaperStep:
         """Return one step of a method; NoRow where none was simulated."""
-        row = self.row(method, at)
-        metrics = row.metrics
-        whole, exposed, comm, sparsify = (
-            float(metrics[name] or 0.0) for name in ("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s")
-        )
-        return PaperStep(whole, exposed, comm, sparsify, bool(row.manifest.get("extrapolated")))
+        metrics = self.row(method, at).metrics
+        names = ("iteration_s", "exposed_comm_s", "comm_s", "sparsify_s")
+        whole, exposed, comm, sparsify = (float(metrics[name] or 0.0) for name in names)
+        return PaperStep(whole, exposed, comm, sparsify)
 
     def row(self, method: PaperMethod, at: PaperSetting) -> Row:
         """Return the row of a method; NoRow where none was simulated."""
@@ -173,13 +171,12 @@ def judge_orders(rows: Sequence[Row], rules: dict[str, Rule]) -> list[Verdict]:
     """Return, for each calibration, a verdict on every ordering whose rows are there."""
     verdicts = []
     for calibration, steps in by_calibration(rows).items():
-        trust = trust_in(calibration)  # type: ignore[arg-type]
         for claim_id, rule in rules.items():
             with suppress(NoRow):
                 holds, words = rule(steps)
                 why = ""
                 if isinstance(holds, list):
-                    holds, why = outcome_of_order(holds, trust.mean if trust else None)
+                    holds, why = outcome_of_order(holds, error_of(calibration))
                 verdicts.append(says(claim_id, holds, words, why, source="simulated", calibration=calibration))
     return verdicts
 

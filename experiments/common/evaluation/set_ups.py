@@ -12,6 +12,8 @@ from math import ceil, exp, inf, log
 from statistics import mean, median
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
+from experiments.common.validation.scores import by_way
 from ssfx.advice.checked import network_of, where_checked
 from ssfx.advice.map_2026 import FILE, gbps_per_device
 from ssfx.advice.ranking import surely_less
@@ -120,12 +122,12 @@ def places(rows: Sequence[Row], clipped: bool | None = None) -> tuple[list[Check
 
     `clipped`: whether training clips gradients, which steps to a quality depend on; None: not known.
     """
-    groups = grouped([row for row in rows if row.case.sharding == "none"]).values()
+    groups = alike([row for row in rows if row.case.sharding == "none"]).values()
     found = [place_of(group, clipped) for group in groups]
     return [one for one in found if one is not None], found.count(None)
 
 
-def grouped(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+def alike(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
     """Return the latest rows of each model on devices over a network, by these."""
     groups: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in sorted(rows, key=lambda one: one.origin.date):
@@ -199,9 +201,9 @@ def _method(row: Row, network: str, clipped: bool | None) -> CheckedMethod:
 
 @dataclass(frozen=True)
 class Counted:
-    """Set-ups, one for each place and method; `most_gbps` and `half_gbps` are rates up to which wins lie.
+    """Set-ups, one for each place and method; `most_gbps` is the rate up to which wins lie.
 
-    most_gbps: nine in ten wins; GPUs behind a slow bus win at any rate of the network. half_gbps: in half of places.
+    most_gbps: nine in ten wins; GPUs behind a slow bus win at any rate of the network.
     faster: those with a shorter step by their times. known: of them, those whose quality is known and whose time to it
     is shorter. sure: of them, those beyond the validated error; checked: of them, those on a network where steps were
     checked. records: the runs that the known ones rest on.
@@ -213,7 +215,6 @@ class Counted:
     sure: int
     checked: int
     most_gbps: float
-    half_gbps: float
     records: tuple[str, ...] = ()
 
     @property
@@ -238,14 +239,10 @@ def counted(found: Iterable[CheckedPlace]) -> Counted:
     faster = [(place, one) for place, one in pairs if one.compresses and one.iteration_s < place.dense_s]
     known = [(place, one) for place, one in faster if one.to_quality_s < place.dense_s]
     sure = [place for place, one in known if place.surely(one)]
-    rates: dict[float, list[bool]] = {}
-    for place in every:
-        rates.setdefault(place.gbps, []).append(bool(place.wins))
-    mostly = [rate for rate in rates if mean(rates[rate]) >= 0.5]
     surely = sorted(place.gbps for place in sure)
     return Counted(
         len(pairs), len(faster), len(known), len(sure), sum(place.checked for place in sure),
-        surely[ceil(0.9 * len(surely)) - 1] if surely else 0.0, max(mostly, default=0.0),
+        surely[ceil(0.9 * len(surely)) - 1] if surely else 0.0,
         tuple(sorted({one.records for _, one in known})),
     )  # fmt: skip
 
@@ -282,9 +279,7 @@ def map_lines(found: Iterable[CheckedPlace]) -> list[dict[str, Any]]:
     affords: the median of what compressed training may take, as a multiple of dense steps, and still pay. shorter: how
     many models have a compressed step that is surely shorter; wins: how many a surely shorter time to quality.
     """
-    groups: dict[tuple[str, str, str, float], list[CheckedPlace]] = {}
-    for one in on_the_map(found):
-        groups.setdefault((one.device, one.precision, one.network, one.gbps), []).append(one)
+    groups = grouped(on_the_map(found), lambda one: (one.device, one.precision, one.network, one.gbps))
     return [
         {
             "device": device, "precision": precision, "network": network, "gbps": gbps,
@@ -303,13 +298,8 @@ def map_lines(found: Iterable[CheckedPlace]) -> list[dict[str, Any]]:
 def _biases() -> Mapping[tuple[str, str], list[float]]:
     from experiments.common.validation.ground_truth import load  # late: it simulates all steps that papers print
 
-    found: dict[tuple[str, str], list[float]] = {}
-    for group in load("published"):
-        for pair in group.pairs:
-            if pair.whole_step:
-                for way in pair.sent:
-                    found.setdefault((way, pair.network), []).append(pair.error)
-    return found
+    found = by_way(pair for group in load("published") for pair in group.pairs if pair.whole_step)
+    return {key: [pair.error for pair in own] for key, own in found.items()}
 
 
 def bias_of(sends: Iterable[str], network: str) -> float:
@@ -353,9 +343,9 @@ if __name__ == "__main__":
 def sharded_places(rows: Sequence[Row]) -> list[CheckedPlace]:
     """Return the places where no whole model fits and sharded dense training does; the best of that is `dense_s`."""
     whole = {
-        key for key, group in grouped([row for row in rows if row.case.sharding == "none"]).items() if place_of(group)
+        key for key, group in alike([row for row in rows if row.case.sharding == "none"]).items() if place_of(group)
     }
-    sharded = grouped([row for row in rows if row.case.sharding != "none"])
+    sharded = alike([row for row in rows if row.case.sharding != "none"])
     found = [place_of(group) for key, group in sharded.items() if key not in whole]
     return [one for one in found if one is not None]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.common.figures.auto import LABEL, mark_bar, mark_names, narrow
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, Picture, plt
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Canvas, Picture, plt, subplots
 from ssfx.core.rows import Row
 
 PLACES = {"nominal": -0.2, "published": 0.2}
@@ -58,14 +58,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """One panel of lines."""
+    """One panel of lines over a logarithmic x."""
 
     title: str
     lines: Sequence[Line]
     xlabel: str
     ylabel: str
-    log_x: bool = False
-    log_y: bool = False
     ticks: Sequence[float] = ()
 
     @property
@@ -143,16 +141,12 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
                 for x, y in sorted(points)
             ]
     xs = sorted({x for line in panel.lines for found in line.points.values() for x, _ in found})
-    if panel.log_x:
-        axis.set_xscale("symlog" if 0 in xs else "log", base=2)
+    axis.set_xscale("symlog" if 0 in xs else "log", base=2)
     marks = panel.ticks or xs
     axis.set_xticks(marks, [f"{mark:g}" for mark in marks])
     axis.minorticks_off()
     axis.set_xlabel(panel.xlabel)
-    if panel.log_y:
-        axis.set_yscale("log")
-    else:
-        axis.set_ylim(bottom=0)
+    axis.set_ylim(bottom=0)
     axis.grid()
     return table
 
@@ -199,8 +193,7 @@ class Parts:
         from matplotlib.patches import Patch
 
         keys = {label: Patch(facecolor=colour) for label, colour in PARTS.values()}
-        hatched = len({calibration for methods in drawn.values() for by in methods.values() for calibration in by}) > 1
-        _finish(figure, rows, keys, hatched=hatched)
+        _finish(figure, rows, keys, hatched=len({line["origin"] for line in table}) > 1)
         return figure, table
 
 
@@ -214,9 +207,7 @@ def _grid(panels: int, most: int) -> tuple[Canvas, list[Axes]]:
     columns = 1 if panels == 1 else 2
     lines = -(-panels // columns)
     width_in = 2 * COLUMN_IN if columns == 2 or most > 4 else 1.7 * COLUMN_IN  # the legend has to fit
-    figure, grid = plt.subplots(
-        lines, columns, figsize=(width_in, 1.9 * lines + 0.55), squeeze=False, layout="constrained"
-    )
+    figure, grid = subplots(lines, columns, figsize=(width_in, 1.9 * lines + 0.55))
     axes = list(grid.flat)
     for spare in axes[panels:]:
         spare.remove()

@@ -1,11 +1,10 @@
 """Figures: found in experiments/<paper>/figures.py, or figures/*.py, and called by the papers' names. No torch."""
 
-import importlib.util
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from runpy import run_path
 
 from experiments.common.figures.figure import Figure
 from ssfx.core.case import Case
@@ -38,13 +37,7 @@ def discover() -> dict[str, Figure]:
 
 def load(path: Path) -> list[Figure]:
     """Return the figures that the file at `path` has at its top, in its order."""
-    spec = importlib.util.spec_from_file_location(f"ssfx_figures.{path.parent.name}.{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look their own module up
-    spec.loader.exec_module(module)
-    return [replace(one, script=path) for one in vars(module).values() if isinstance(one, Figure)]
+    return [replace(one, script=path) for one in run_path(str(path)).values() if isinstance(one, Figure)]
 
 
 def chosen(names: Sequence[str]) -> list[Figure]:

@@ -163,7 +163,8 @@ def _draw(script: Path, name: str, rows: list[Row], out_dir: Path, placeholders:
 
 def _wants(figure: Figure, rows: list[Row], state: State) -> str:
     """Return which runs a figure lacks and what makes them, a line each; "" for a whole one."""
-    return figure.missing(rows) or (figure.command if state == "missing" else "")
+    lacks = "\n".join(figure.lacks(rows)) if figure.lacks else ""
+    return lacks or (figure.command if state == "missing" else "")
 
 
 class Inputs:
@@ -184,7 +185,8 @@ class Inputs:
         """Return the digest of what any page of these figures depends on, with the pictures in `out_dir`."""
         drawn = " ".join(f"{path.name} {_digest(path.read_bytes())}" for path in sorted(out_dir.glob("*.png")))
         scripts = (path.read_text() for path in dict.fromkeys(figure.script for figure in figures))
-        parts = [self._matplotlib, self._package, self._measured, drawn, *scripts, *map(self._text, rows)]
+        measured = _of_files(list((results_dir() / "profiles").glob("*.json")))
+        parts = [self._matplotlib, self._package, measured, drawn, *scripts, *map(self._text, rows)]
         return _digest("\0".join(parts).encode())
 
     def _text(self, row: Row) -> str:
@@ -204,10 +206,6 @@ class Inputs:
     def _package(self) -> str:
         settings = [*conf_dir().rglob("*.yaml"), *data_dir().rglob("*.json")]
         return _of_files([*LIBRARY.rglob("*.py"), *PAPERS.rglob("*.py"), *settings, *ledger_files()])
-
-    @cached_property
-    def _measured(self) -> str:
-        return _of_files(list((results_dir() / "profiles").glob("*.json")))
 
 
 def _of_files(paths: Sequence[Path]) -> str:
@@ -242,16 +240,15 @@ CHARACTERS = 62
 
 def draw_missing(name: str, title: str, command: str, out: Path) -> list[Path]:
     """Write a small picture that says that the figure is missing, with the command, as out/name.{png,pdf,svg,csv}."""
-    said = [*wrap(f"{title[0].upper()}{title[1:]}", CHARACTERS - 8), "", *wrap(command, CHARACTERS)]
+    head, said = wrap(f"{title[0].upper()}{title[1:]}", CHARACTERS - 8), wrap(command, CHARACTERS)
     with style():
-        figure = plt.figure(figsize=(COLUMN_IN, 0.55 + 0.13 * len(said)))
+        figure = plt.figure(figsize=(COLUMN_IN, 0.55 + 0.13 * (len(head) + 1 + len(said))))
         figure.text(
             0.04, 1 - 0.1 / figure.get_figheight(), f"{name}: missing, no rows yet", fontweight="bold", va="top"
         )
-        head = len(wrap(f"{title[0].upper()}{title[1:]}", CHARACTERS - 8))
-        figure.text(0.04, 1 - 0.27 / figure.get_figheight(), "\n".join(said[:head]), va="top", linespacing=1.35)
+        figure.text(0.04, 1 - 0.27 / figure.get_figheight(), "\n".join(head), va="top", linespacing=1.35)
         figure.text(
-            0.04, 1 - (0.4 + 0.13 * head) / figure.get_figheight(), "\n".join(said[head + 1 :]), va="top",
+            0.04, 1 - (0.4 + 0.13 * len(head)) / figure.get_figheight(), "\n".join(said), va="top",
             family="monospace", fontsize=6, linespacing=1.35,
         )  # fmt: skip
         figure.text(0.04, 0.06, "Nothing was run for it, so nothing is shown.", **ORIGIN_LINE)

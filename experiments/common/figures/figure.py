@@ -1,11 +1,12 @@
 """A figure: its name, the rows that it needs, and how they become a picture, verdicts and a sentence. No torch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.common.claims.verdicts import Verdict, counted
+from experiments.common.claims.grouped import grouped
+from experiments.common.claims.verdicts import ON_ONE_CORE, Verdict, counted
 from experiments.common.figures.style import ORIGIN_LINE, Canvas, Picture, save, style
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.rows import Row
@@ -60,17 +61,17 @@ class Figure:
             return save(canvas, self.name, table, used[0] if used else rows, out)
 
     def judge(self, rows: list[Row]) -> Sequence[Verdict]:
-        """Return its own verdicts on claims."""
-        return self.judging(self, rows) if self.judging else []
+        """Return its own verdicts on claims; a value without a command of its own comes from the figure's."""
+        return [
+            one if one.command or one.source == "none"
+            else replace(one, command=self.command, cost=one.cost or ON_ONE_CORE)
+            for one in (self.judging(self, rows) if self.judging else ())
+        ]  # fmt: skip
 
     def finding(self, rows: list[Row]) -> str:
         """Return what the rows show, in one line."""
         said = self.said or getattr(self.drawing, "finding", None)
         return str(said(rows)) if said else counted(self.judge(rows))
-
-    def missing(self, rows: list[Row]) -> str:
-        """Return what it lacks, a line each; "" where that is nothing."""
-        return "\n".join(self.lacks(rows)) if self.lacks else ""
 
     def shows(self, case: Case) -> bool:
         """True when the figure needs runs like that of `case`; of shared models only one that says so."""
@@ -98,10 +99,7 @@ def _by_experiment(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the rows by experiment; those of the latest list are kept, as every figure asks the same list."""
     global _grouped
     if _grouped[0] is not rows or _grouped[1] != len(rows):
-        found: dict[str, list[Row]] = {}
-        for row in rows:
-            found.setdefault(row.case.experiment, []).append(row)
-        _grouped = rows, len(rows), found
+        _grouped = rows, len(rows), grouped(rows, lambda row: row.case.experiment)
     return _grouped[2]
 
 

@@ -9,25 +9,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.simulated import claim_columns, meets
 from experiments.common.claims.values import BASELINES, METHODS, SPEED
 from experiments.common.figures.auto import COLOUR, LABEL, auto_of, mark_names, say_absent
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.paper_words import TIMES, columns, panel_order, panel_title, scheme_name
-from experiments.common.figures.style import (
-    BAND_COLOUR,
-    COLUMN_IN,
-    MARKERS,
-    Axes,
-    Picture,
-    frame,
-    plt,
-    scheme_colour,
-)
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, scheme_colour, subplots
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
 
+MARKERS = {"hipress": "o", "oktopk": "s", "spardl": "D", "espresso": "^", "omgs": "v", "cupcake": "P"}
+"""Where points of rivals stand near to one another: colour is then not all that tells them apart."""
 SUBJECT = "ssfusion_oi"
 LIMITS = (-100.0, 200.0)
 """Percent that are shown; what lies beyond stands at the edge with its number."""
@@ -51,11 +45,7 @@ class Gains:
 
     def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
         """Return a panel per model and calibration from the simulated rows; None without a gain in them."""
-        shown = [
-            cell
-            for cell in cells(rows)
-            if SUBJECT in cell.rows and any(gain(cell, one) is not None for one in BASELINES)
-        ]
+        shown = [cell for cell in cells(rows) if any(gain(cell, one) is not None for one in BASELINES)]
         if not shown:
             return None
         calibrations = sorted({cell.calibration for cell in shown})
@@ -69,10 +59,7 @@ class Gains:
         values += [100 * value for cell in shown if (value := over_auto(cell)) is not None]
         limits = max(LIMITS[0], min(-20.0, *values) - 5), min(LIMITS[1], max(115.0, *values) + 5)
         height_in = len(panels) * (LINE_IN * count + 0.42) + 1.1
-        figure, grid = plt.subplots(
-            len(panels), len(calibrations), figsize=(2 * COLUMN_IN, height_in), squeeze=False, sharex=True,
-            layout="constrained",
-        )  # fmt: skip
+        figure, grid = subplots(len(panels), len(calibrations), figsize=(2 * COLUMN_IN, height_in), sharex=True)
         for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
             model = panel.case.model
             for axis, calibration in zip(axes, calibrations, strict=True):
@@ -98,7 +85,7 @@ class Gains:
                 **columns(cell, scheme, "model dataset cluster world_size batch_size origin hardware"),
                 self.varied: self.at(cell)[1],
                 **columns(cell, scheme, "scheme compressor density sent samples_per_s ideal_samples_per_s"),
-                "ssfusion_gain": listed_gain(cell, scheme),
+                "ssfusion_gain": listed(gain, cell, scheme),
                 **columns(cell, scheme, "fits extrapolated run"),
             }
             for scheme in cell.rows
@@ -107,15 +94,8 @@ class Gains:
     def finding(self, rows: Sequence[Row]) -> str:
         """Return, by calibration, the range of SSFusion's gains over all rivals and settings."""
         parts = []
-        settings = cells(rows)
-        for calibration in sorted({cell.calibration for cell in settings}):
-            gains = [
-                value
-                for cell in settings
-                if cell.calibration == calibration
-                for rival in BASELINES
-                if rival in cell.rows and SUBJECT in cell.rows and (value := gain(cell, rival)) is not None
-            ]
+        for calibration, own in sorted(grouped(cells(rows), lambda cell: cell.calibration).items()):
+            gains = [value for cell in own for rival in BASELINES if (value := gain(cell, rival)) is not None]
             if gains:
                 slower = sum(value < 0 for value in gains)
                 said = f"{100 * min(gains):+.0f} to {100 * max(gains):+.0f} %, slower in {slower} of {len(gains)}"
@@ -173,10 +153,10 @@ def over_auto(cell: Cell) -> float | None:
     return None if label is None else gain(cell, label)
 
 
-def listed_gain(cell: Cell, label: str) -> float | None:
-    """Return SSFusion's gain over the scheme of a row; both as the paper ran them if that row is."""
+def listed(value: Callable[[Cell, str], float | None], cell: Cell, label: str) -> float | None:
+    """Return what SSFusion has over the scheme of a row; both as the paper ran them if that row is."""
     printed = next((scheme for scheme, row in AS_THE_PAPER_RAN.items() if row == label), None)
-    return gain(cell, label) if printed is None else gain(as_the_paper_ran(cell), printed)
+    return value(cell, label) if printed is None else value(as_the_paper_ran(cell), printed)
 
 
 def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[tuple[float, float]]:
@@ -198,7 +178,7 @@ def bands(artifact: str, cell: Cell, rival: str, *, only: bool = False) -> list[
 def _draw_band(axis: Axes, y: float, ranges: Sequence[tuple[float, float]]) -> None:
     if ranges:
         low, high = 100 * min(one[0] for one in ranges), 100 * max(one[1] for one in ranges)
-        axis.barh(y, high - low, 0.82, left=low, color=BAND_COLOUR, zorder=0.5, label="range in the paper")
+        axis.barh(y, high - low, 0.82, left=low, color="#e2e2e2", zorder=0.5, label="range in the paper")
 
 
 def _point(

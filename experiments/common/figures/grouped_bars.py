@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.simulated import claim_columns, judged
 from experiments.common.claims.values import SPEED
 from experiments.common.claims.verdicts import Verdict
@@ -23,8 +24,8 @@ from experiments.common.figures.style import (
     facts,
     few,
     frame,
-    plt,
     scheme_colour,
+    subplots,
 )
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import DENSE_BASELINE, Cell, Panel, Spread, against_dense, cells, metric, panels
@@ -52,9 +53,8 @@ class Groups:
 
     def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
         """Return the figure from the simulated rows; None without rows."""
-        shown: dict[tuple[str, str], list[Cell]] = {}
-        for cell in sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration, self.at(cell))):
-            shown.setdefault((self.panel(cell), cell.calibration), []).append(cell)
+        own = sorted(cells(rows), key=lambda cell: (panel_order(cell), cell.calibration, self.at(cell)))
+        shown = grouped(own, lambda cell: (self.panel(cell), cell.calibration))
         if not shown:
             return None
         drawn = [cell for part in shown.values() for cell in part]
@@ -62,9 +62,7 @@ class Groups:
         panels = list(dict.fromkeys(panel for panel, _ in shown))
         schemes = [name for name in self.schemes if any(name in cell.rows for cell in drawn)]
         size_in = (2 * COLUMN_IN, PANEL_IN * len(panels) + 0.75)
-        figure, grid = plt.subplots(
-            len(panels), len(calibrations), figsize=size_in, squeeze=False, sharey="row", layout="constrained"
-        )
+        figure, grid = subplots(len(panels), len(calibrations), figsize=size_in, sharey="row")
         for (panel, calibration), part in shown.items():
             axis = grid[panels.index(panel), calibrations.index(calibration)]
             self._draw_panel(axis, panel, part, schemes)
@@ -111,9 +109,7 @@ class Groups:
         scheme=auto, which is not of the paper, is never the best and is named apart.
         """
         parts = []
-        settings = cells(rows)
-        for calibration in sorted({cell.calibration for cell in settings}):
-            part = [cell for cell in settings if cell.calibration == calibration]
+        for calibration, part in sorted(grouped(cells(rows), lambda cell: cell.calibration).items()):
             best = sorted(max(gains) for cell in part if (gains := _gains(cell)))
             with_auto = ((cell, label) for cell in part if (label := auto_of(cell)) is not None)
             auto = sorted(gain for cell, label in with_auto if (gain := against_dense(cell, label)) is not None)
@@ -175,7 +171,7 @@ class Groups:
 
 def judge_cells(figure: Figure, rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdicts of the simulated rows on the claims about the figure."""
-    return judged(figure.name, rows, figure.command)
+    return judged(figure.name, rows)
 
 
 def _gains(cell: Cell) -> list[tuple[float, str]]:

@@ -62,7 +62,6 @@ SCHEME_COLOURS = {
     "cupcake": "#009e73",
     "hipress": "#8c564b",
     "espresso": "#17a2a2",
-    "ssfusion": "#bfe0f5",
     "ssfusion_naive": "#bfe0f5",
     "ssfusion_o": "#8cc8ee",
     "ssfusion_i": "#56b4e9",
@@ -79,16 +78,6 @@ SCHEME_COLOURS = {
     "acpsgd": "#d46a7e",
     "auto": "#e4002b",
 }
-OTHER_COLOUR = "#000000"
-
-MARKERS = {
-    "hipress": "o", "oktopk": "s", "spardl": "D", "espresso": "^", "omgs": "v", "cupcake": "P", "ddp": "X",
-    "ssfusion_naive": "<", "ssfusion_o": ">", "ssfusion_oi": "*",
-}  # fmt: skip
-"""Of schemes where points stand near to one another: colour is then not all that tells them apart."""
-
-BAND_COLOUR = "#e2e2e2"
-"""Of the range that a paper claims, behind our values."""
 
 ORIGIN_HATCHES: dict[Kind, str] = {
     "measured": "",
@@ -153,7 +142,13 @@ def style() -> Iterator[None]:
 
 def scheme_colour(scheme: str) -> str:
     """Return the fixed colour of `scheme`; black for one that has none yet."""
-    return SCHEME_COLOURS.get(scheme, OTHER_COLOUR)
+    return SCHEME_COLOURS.get(scheme, "#000000")
+
+
+def subplots(lines: int, columns: int, **look: Any) -> tuple[Canvas, Any]:
+    """Return a figure that lays its axes out itself, and these, line by line."""
+    figure, axes = plt.subplots(lines, columns, squeeze=False, layout="constrained", **look)
+    return figure, axes
 
 
 def caption_text(lines: Sequence[str], width_in: float) -> str:
@@ -218,9 +213,7 @@ def panel_grid(panels: Sequence[Panel], caption: Sequence[str], xlabel: str) -> 
     bars = [max(len(panel.bars) for panel in panels[i : i + columns]) for i in range(0, len(panels), columns)]
     heights_in = [0.75 + 0.17 * most for most in bars]
     size_in = (width_in, sum(heights_in) + 0.35 + 0.11 * below.count("\n"))
-    figure, grid = plt.subplots(
-        lines, columns, figsize=size_in, squeeze=False, layout="constrained", height_ratios=heights_in
-    )
+    figure, grid = subplots(lines, columns, figsize=size_in, height_ratios=heights_in)
     figure.get_layout_engine().set(wspace=0.05)
     figure.supxlabel(below, **CAPTION)
     axes: list[Axes] = list(grid.flat)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, plt
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, subplots
 from ssfx.core.rows import Row
 from ssfx.planning.plan import Lane
 from ssfx.simulator import Simulated, Task
@@ -39,10 +39,9 @@ class Timelines:
         used = {panel: {_row(task) for task in _busy(step)} for panel, step in steps.items()}
         shown = {panel: [name for name in ROWS if name in there] for panel, there in used.items()}
         heights = [len(rows) * ROW_IN + 0.42 for rows in shown.values()]
-        figure, grid = plt.subplots(
-            len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), squeeze=False, layout="constrained",
-            height_ratios=heights, sharex=True,
-        )  # fmt: skip
+        figure, grid = subplots(
+            len(steps), 1, figsize=(2 * COLUMN_IN, sum(heights) + 0.75), height_ratios=heights, sharex=True
+        )
         figure.suptitle(what.title, x=0.01, ha="left", fontweight="bold", fontsize=8)
         for (panel, step), axis in zip(steps.items(), grid.flat, strict=True):
             _draw_step(axis, panel, step, shown[panel])

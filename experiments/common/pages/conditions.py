@@ -1,12 +1,11 @@
 """Generated parts of docs/validation.md: what holds at each bandwidth, and what the paper implies about compute."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from experiments.common.claims.ledger import claims_by_id
 from experiments.common.pages.markdown import table
+from experiments.common.validation.published_steps import number, stated
 from ssfx.perf_model.roofline import analytic_profile
 
 ORDERINGS = 6
@@ -83,15 +82,13 @@ def algebra_block() -> str:
     With K, S and C of HiPress's iteration, c and s the shares of C and S that SSFusion leaves, and r its throughput
     over HiPress's: K + S + C = r (K + s S + c C).
     """
-    gains = claims_by_id()["ssfusion.exp1.oi_vs_hipress"].value
-    assert isinstance(gains, Mapping)
     lines, sentences = [], []
     for short, model in MODELS.items():
-        comm = 1 - _reduction(f"ssfusion.exp3.comm.{short}.hipress")
-        spars = 1 - _reduction(f"ssfusion.exp3.spars.{short}")
+        comm = 1 - number(f"ssfusion.exp3.comm.{short}.hipress")
+        spars = 1 - number(f"ssfusion.exp3.spars.{short}")
         alone_s = analytic_profile(model, "a100").alone_s()
         needed_s = []
-        for gain in (gains["lo"], gains["hi"]):
+        for gain in stated("ssfusion.exp1.oi_vs_hipress"):
             ratio = 1 + gain
             of_comm, of_spars = compute(ratio, comm), compute(ratio, spars)
             most = max(0.0, *(part / (1 + part) for part in (of_comm, of_spars)))
@@ -124,8 +121,3 @@ def _needed(model: str, alone_s: float, needed_s: list[float]) -> str:
         f"{received / 1e9:.2g} GB that a GPU receives at density {DENSITY:g} would arrive at {rate} GB/s through a "
         "card of 25."
     )
-
-
-def _reduction(claim: str) -> float:
-    value: Any = claims_by_id()[claim].value
-    return float(value)

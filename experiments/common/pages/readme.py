@@ -8,7 +8,7 @@ from experiments.common.figures.drawing import MANIFEST, draw_all
 from experiments.common.pages.auto_page import auto_target_block, points_block, steps_block, why_block
 from experiments.common.pages.conditions import algebra_block, conditions_block
 from experiments.common.pages.edition import bandwidth_block, edition_block, first_figure
-from experiments.common.pages.markdown import NOTE
+from experiments.common.pages.markdown import NOTE, table
 from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.options_page import options_page
 from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
@@ -16,7 +16,6 @@ from experiments.common.pages.recorded_runs import steps_block as gpu_steps_bloc
 from experiments.common.pages.reproduction import IMAGES, reproduction_page, status_block
 from experiments.common.pages.step_law import step_law_block, time_to_target_block, varied_block
 from experiments.common.validation.ground_truth import NAMES, load
-from experiments.common.validation.scores import Scores, percent
 from ssfx.advice import advise
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.paths import reference_dir
@@ -37,9 +36,9 @@ KEPT = (".png", ".csv")
 """What the repository keeps of a figure; the rest is drawn in seconds."""
 
 _SCORES = (
-    "| what | n | mean | of no effect | mean of the part beyond compute | median | maximum | bias | tau "
-    "| inverted by > 5 % | orderings right |"
-)
+    "what", "n", "mean", "of no effect", "mean of the part beyond compute", "median", "maximum", "bias", "tau",
+    "inverted by > 5 %", "orderings right",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -127,24 +126,14 @@ def first_lines() -> str:
 def scores_block() -> str:
     """Return what `ssfx validate` finds: one line for each group and for each of its sets, and its notes."""
     groups = [group for name in NAMES for group in load(name)]
-    lines = [_SCORES, "| --- " * 11 + "|"]
-    lines += [
-        _scores_line(f"**{group.title}**" if name == "all" else name, scores, group.no_effect(name), group.beyond(name))
-        for group in groups
-        for name, scores in reversed(group.scores())
-    ]
-    notes = [f"- {group.title.partition(':')[0]}: {note}." for group in groups for note in group.notes]
-    return "\n".join([*lines, "", *notes])
-
-
-def _scores_line(name: str, scores: Scores, no_effect: float | None, beyond: Scores | None) -> str:
-    shares = (scores.mean, no_effect, beyond.mean if beyond else None, scores.median, scores.maximum)
-    cells = (
-        name, str(scores.count), *(percent(share, ".3g") for share in shares), percent(scores.bias, "+.2g"),
-        "-" if scores.tau is None else f"{scores.tau:.2f}", str(len(scores.telling)),
-        f"{scores.ordered} of {scores.orderings}" if scores.orderings else "-",
-    )  # fmt: skip
-    return f"| {' | '.join(cells)} |"
+    lines = []
+    for group in groups:
+        for name, scores in reversed(group.scores()):
+            *cells, right = group.cells(name, scores, ".3g", "+.2g")
+            what = f"**{group.title}**" if name == "all" else name
+            lines.append((what, *cells, str(len(scores.inversions)), right))
+    notes = [f"- {group.name}: {note}." for group in groups for note in group.notes]
+    return "\n".join([table(_SCORES, lines), "", *notes])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from math import log
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from experiments.common.pages.markdown import none_yet, table
 from experiments.common.validation.one_gpu import SHEET, launched_of, nominal_s
@@ -21,9 +20,10 @@ RECORD = "emulated_benchmark.json"
 
 def emulated_block(folder: Path | None = None) -> str:
     """Return the best scheme on each network and auto with their ratios, and what they were obtained on."""
-    record = _record("emulated", RECORD, folder)
-    if isinstance(record, str):
-        return record
+    path = (folder or reference_dir()) / RECORD
+    if not path.exists():
+        return none_yet(f"python benchmarks/emulated.py --json results/reference/{RECORD}", "Nothing is", "one")
+    record = read(path, loads)
     groups: dict[str, dict[str, None]] = {}
     for run in record["runs"]:
         about = (
@@ -38,14 +38,6 @@ def emulated_block(folder: Path | None = None) -> str:
         f"{table(record['columns'], lines)}\n\n{obtained}. One thread a worker; other work on at most {busy:.1f} "
         "cores. Loopback is measured, the other networks are emulated. Ratios are medians with their range."
     )
-
-
-def _record(benchmark: str, name: str, folder: Path | None) -> Any:
-    """Return the content of the file, else the sentence that says how it is made."""
-    path = (folder or reference_dir()) / name
-    if not path.exists():
-        return none_yet(f"python benchmarks/{benchmark}.py --json results/reference/{name}", "Nothing is", "one")
-    return read(path, loads)
 
 
 _STEPS = ("model, batch", "precision", "nominal ms", "wall ms", "error", "in another process", "GPU busy ms",

@@ -3,16 +3,17 @@
 import base64
 import gzip
 import hashlib
-import html
 import io
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.verdicts import (
     COLUMNS,
@@ -28,11 +29,12 @@ from experiments.common.claims.verdicts import (
     sentence,
     total,
 )
-from experiments.common.figures.discovery import discover, place
+from experiments.common.figures.discovery import chosen
 from experiments.common.figures.drawing import Inputs
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.figures.figure import Figure
-from experiments.common.pages.reproduction import grouped, is_of, obtained, source
+from experiments.common.figures.timelines import COLOURS as STAGES
+from experiments.common.pages.reproduction import is_of, obtained, source
 from ssfx.advice.cases import simulate_case
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
@@ -51,15 +53,15 @@ ORIGINS = ("computed", "measured", "emulated", "simulated", "published", "restat
 
 def report_page(rows: Sequence[Row], pictures: Path) -> str:
     """Return the whole page; `pictures` is a folder with the figures as PNG; some may be missing."""
-    figures = sorted(discover().values(), key=lambda figure: place(figure.name))
+    figures = chosen([])
     found = verdicts(figures, rows)
     counted = headline(found)
-    by_claim = grouped(found)
+    by_claim = grouped(found, lambda one: one.claim)
     ledger = {one.paper: one for one in ledgers()}
     body = [_summary(counted), _filters(), _link_to_conditions(figures, pictures)]
     for paper, name in papers().items():
         one = ledger[paper]
-        said = f"{_text(one.title)}, {_text(one.venue)}. {sentence(by_paper(counted)[paper])}"
+        said = f"{escape(one.title)}, {escape(one.venue)}. {sentence(by_paper(counted)[paper])}"
         body.append(f'<section class="paper"><h2 id="{paper}">{name}</h2><p>{said}.</p>')
         for artifact in one.artifacts:
             body.append(_artifact(artifact, one, figures, by_claim, counted, rows, pictures))
@@ -114,7 +116,7 @@ def _filters() -> str:
     }
     fields = "".join(
         f'<label>{name} <select id="{name}"><option value="">all</option>'
-        + "".join(f'<option value="{value}">{_text(word)}</option>' for value, word in options)
+        + "".join(f'<option value="{value}">{escape(word)}</option>' for value, word in options)
         + "</select></label>"
         for name, options in choices.items()
     )
@@ -126,7 +128,7 @@ def _filters() -> str:
 
 def _link_to_conditions(figures: Sequence[Figure], pictures: Path) -> str:
     maps = [figure for figure in figures if "conditions" in figure.name and _picture(pictures, figure.name)]
-    return "".join(f'<p><a href="#{_id(one.name)}">{_text(one.title)}</a></p>' for one in maps)
+    return "".join(f'<p><a href="#figure-{one.name}">{escape(one.title)}</a></p>' for one in maps)
 
 
 def _artifact(
@@ -141,9 +143,9 @@ def _artifact(
         _claim(claim, by_claim[claim.id], counted[claim.id], ledger.paper, artifact["title"]) for claim in claims
     )
     table = f'<table class="claims"><tr><th>claim<th>paper<th>here<th>verdict{lines}</table>' if claims else ""
-    head = f"<h3>{artifact['id']}</h3><p>In the paper: {_text(artifact['title'])}.</p>"
+    head = f"<h3>{artifact['id']}</h3><p>In the paper: {escape(artifact['title'])}.</p>"
     body = f'<div class="pair"><div>{shown}{missing}</div>{table}</div>'
-    start = f'<section class="artifact" data-paper="{ledger.paper}" id="{_id(artifact["id"])}">'
+    start = f'<section class="artifact" data-paper="{ledger.paper}" id="figure-{artifact["id"]}">'
     return f"{start}{head}{body}</section>"
 
 
@@ -151,13 +153,13 @@ def _figure(figure: Figure, rows: Sequence[Row], pictures: Path, at: str) -> str
     chosen = figure.select(rows)
     picture = _picture(pictures, figure.name)
     said = figure.finding(chosen) if chosen or not figure.needs else "no rows yet"
-    notes = "".join(f"<p>{_text(note)}</p>" for note in figure.notes)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in figure.notes)
     shown = chosen_row(chosen)
     step = step_timeline(shown) if shown else ""
-    anchor = "" if figure.name == at else f' id="{_id(figure.name)}"'
+    anchor = "" if figure.name == at else f' id="figure-{figure.name}"'
     return (
-        f"<figure{anchor}>{picture}<figcaption>{_text(said)}.<details><summary>how to make it, and from what"
-        f"</summary><pre>{_text(figure.command)}</pre>{notes}{_rows(chosen)}</details>{step}</figcaption></figure>"
+        f"<figure{anchor}>{picture}<figcaption>{escape(said)}.<details><summary>how to make it, and from what"
+        f"</summary><pre>{escape(figure.command)}</pre>{notes}{_rows(chosen)}</details>{step}</figcaption></figure>"
     )
 
 
@@ -165,14 +167,14 @@ def _rows(chosen: Sequence[Row]) -> str:
     if not chosen:
         return ""
     lines = "".join(
-        f'<tr title="{_text(_manifest(row))}"><td>{_text(row.run_id)}<td>'
-        f"{_text(row.case.label)}<td>{_text(row.case.model)}<td>{row.case.world_size}"
-        f"<td>{_text(row.origin.kind)} on {_text(row.origin.hardware)}, {row.origin.date[:10]}<td>{_text(_commit(row))}"
+        f'<tr title="{escape(_manifest(row))}"><td>{escape(row.run_id)}<td>'
+        f"{escape(row.case.label)}<td>{escape(row.case.model)}<td>{row.case.world_size}"
+        f"<td>{row.origin.kind} on {escape(row.origin.hardware)}, {row.origin.date[:10]}<td>{escape(_commit(row))}"
         for row in chosen[:ROWS_SHOWN]
     )
     more = f"<p>and {len(chosen) - ROWS_SHOWN} more</p>" if len(chosen) > ROWS_SHOWN else ""
     heads = "<tr><th>run<th>case<th>model<th>ranks<th>origin<th>commit"
-    return f'<p>Rows: {_text(obtained(chosen))}.</p><table class="rows">{heads}{lines}</table>{more}'
+    return f'<p>Rows: {escape(obtained(chosen))}.</p><table class="rows">{heads}{lines}</table>{more}'
 
 
 def _manifest(row: Row) -> str:
@@ -192,12 +194,12 @@ def _claim(claim: PaperClaim, several: Sequence[Verdict], counted: Verdict, pape
     others = "".join(f"<li>{_said(one)}" for one in several)
     facts = " ".join(f"{key}: {value}." for key, value in claim.conditions.items())
     said = f"{claim.locator}. {facts}"
-    why = f'<div class="why">{_text(counted.reason)}</div>' if counted.reason else ""
+    why = f'<div class="why">{escape(counted.reason)}</div>' if counted.reason else ""
     return (
-        f'<tr id="{claim.id}" data-words="{_text(_words(claim, paper, heading))}" data-paper="{paper}" '
+        f'<tr id="{claim.id}" data-words="{escape(_words(claim, paper, heading))}" data-paper="{paper}" '
         f'data-verdict="{counted.outcome}" data-origin="{counted.source}">'
-        f"<td>{_text(claim.statement)}{why}<details><summary>{claim.id}</summary>{_text(said)} {kind(claim)}."
-        f"<ul>{others}</ul></details><td>{_text(paper_says(claim))}<td>{_text(counted.ours) or '-'}"
+        f"<td>{escape(claim.statement)}{why}<details><summary>{claim.id}</summary>{escape(said)} {kind(claim)}."
+        f"<ul>{others}</ul></details><td>{escape(paper_says(claim))}<td>{escape(counted.ours) or '-'}"
         f'<div class="why">{source(counted)}</div><td class="{outcome}">{counted.outcome}'
     )
 
@@ -212,7 +214,7 @@ def _words(claim: PaperClaim, paper: str, heading: str) -> str:
 
 def _said(one: Verdict) -> str:
     words = [f"{source(one)}: {one.ours or 'no value'}: {one.outcome}", one.reason, one.command, one.cost]
-    return _text(". ".join(filter(None, words)))
+    return escape(". ".join(filter(None, words)))
 
 
 def _picture(pictures: Path, name: str) -> str:
@@ -262,20 +264,9 @@ def _keep(path: Path, packed: bytes, others: str) -> None:
         return
 
 
-def _id(name: str) -> str:
-    return f"figure-{name}"
-
-
-def _text(words: str) -> str:
-    return html.escape(words)
-
-
 # ---- the simulated step of a row: a picture, and its Chrome trace as a file to save ----------------------------------
 
-COLOURS = {
-    "forward": "#e3e3e3", "backward": "#c9c9c9", "compress": "#e69f00", "to_host": "#9fd8c4", "from_host": "#9fd8c4",
-    "exchange": "#0072b2", "decompress": "#f0c36a", "step": "#a0a0a0", "other": "#a0a0a0", "wait": "#ffffff",
-}  # fmt: skip
+COLOURS = {**STAGES, "exchange": "#0072b2", "step": "#a0a0a0", "other": "#a0a0a0", "wait": "#ffffff"}
 WIDTH, TRACK, LEFT = 900, 18, 90
 """Of the picture, in its own units: all of it, one track, and what the tracks' names take."""
 
@@ -311,13 +302,13 @@ def step_timeline(row: Row) -> str:
         label = f"{span['name']}: {span['ts'] / 1e3:.3f} to {(span['ts'] + span['dur']) / 1e3:.3f} ms"
         parts.append(
             f'<rect x="{x:.1f}" y="{TRACK * tracks.index(span["tid"]) + 1}" width="{max(0.3, width - x):.1f}" '
-            f'height="{TRACK - 3}" fill="{COLOURS[span["cat"]]}"><title>{_text(label)}</title></rect>'
+            f'height="{TRACK - 3}" fill="{COLOURS[span["cat"]]}"><title>{escape(label)}</title></rect>'
         )
     packed = gzip.compress(json.dumps({"traceEvents": events}, separators=(",", ":")).encode(), mtime=0)
     link = f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
     said = f"{row.case.label}, {row.case.cluster}, {row.case.calibration}: {step.iteration_s * 1e3:.1f} ms"
     return (
-        f'<details class="timeline"><summary>simulated step of {_text(said)}</summary>'
+        f'<details class="timeline"><summary>simulated step of {escape(said)}</summary>'
         f'<svg viewBox="0 0 {WIDTH} {TRACK * len(tracks)}" role="img">{"".join(parts)}</svg>'
         f'<p><a download="{row.run_id}.trace.json.gz" href="{link}">Chrome trace</a>, to be opened in Perfetto</p>'
         "</details>"
@@ -348,7 +339,7 @@ def write_report(rows: Sequence[Row], pictures: Path, path: Path, now: Inputs | 
 
     A page that was edited, or cut, is made again too.
     """
-    figures = sorted(discover().values(), key=lambda figure: figure.name)
+    figures = chosen([])
     inputs = _digest("".join(_look_and_work()) + (now or Inputs(placeholders=True)).of_all(figures, rows, pictures))
     if _is_current(path, inputs):
         return False

@@ -1,16 +1,15 @@
 """The page docs/reproduction.md: every artifact of the papers with its figure, its rows, and every claim about it."""
 
 import textwrap
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
 from experiments.common.claims.verdicts import (
     COLUMNS,
     JUDGED,
-    Column,
     Verdict,
     by_kind,
     by_paper,
@@ -22,7 +21,7 @@ from experiments.common.claims.verdicts import (
     total,
 )
 from experiments.common.evaluation.gpu_times import NAME
-from experiments.common.figures.discovery import discover, experiments_dir, place
+from experiments.common.figures.discovery import chosen, discover, experiments_dir
 from experiments.common.figures.every_claim import headlines, verdicts
 from experiments.common.figures.figure import Figure
 from experiments.common.pages.markdown import NOTE, code, table
@@ -48,9 +47,9 @@ None of these tables is typed: `make docs` writes them, and a test fails when th
 
 def reproduction_page(rows: Sequence[Row]) -> str:
     """Return the whole page as `rows` give it."""
-    figures = sorted(discover().values(), key=lambda figure: place(figure.name))
+    figures = chosen([])
     found = verdicts(figures, rows)
-    by_claim = grouped(found)
+    by_claim = grouped(found, lambda one: one.claim)
     said = textwrap.fill(f"{summary(headline(found), rows)} {by_other_times(found)}", 120)
     parts = [f"# Reproduction, paper by paper\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}\n\n{said}"]
     ledger = {one.paper: one for one in ledgers()}
@@ -76,14 +75,6 @@ def obtained(rows: Sequence[Row]) -> str:
     timed = [_seconds(row) for row in rows if {"started", "stopped"} <= row.manifest.keys()]
     took = f"{sum(timed) / 60:.0f} min, " if timed else ""
     return f"{'; '.join(kinds)}: {len(rows)} runs, {took}{when}"
-
-
-def grouped(found: Sequence[Verdict]) -> dict[str, list[Verdict]]:
-    """Return verdicts by claim."""
-    by_claim: dict[str, list[Verdict]] = {}
-    for one in found:
-        by_claim.setdefault(one.claim, []).append(one)
-    return by_claim
 
 
 def is_of(figure: Figure, artifact: str) -> bool:
@@ -165,8 +156,12 @@ def summary(verdicts: Mapping[str, Verdict], rows: Sequence[Row]) -> str:
     found = total(verdicts)
     restated = [one for one in verdicts.values() if one.source == "restated"]
     as_stated = sum(one.outcome == "agrees" for one in restated)
-    sources = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_source(verdicts).items())
-    kinds = "; ".join(f"{name}: {_agree(counts)}" for name, counts in by_kind(verdicts).items() if tested(counts))
+    sources, kinds = (
+        "; ".join(
+            f"{name}: {counts['agrees']} of {tested(counts)} agree" for name, counts in by.items() if tested(counts)
+        )
+        for by in (by_source(verdicts), by_kind(verdicts))
+    )
     return (
         f"**Of {found.total()} claims of {len(papers())} papers, {tested(found)} were tested: {found['agrees']} agree, "
         f"{found['partly']} partly, {found['within error']} lie within the simulator's error, {found['disagrees']} "
@@ -188,10 +183,6 @@ def by_other_times(found: Sequence[Verdict]) -> str:
         f"numbers of the same paper (published): {gained} of those that disagree agree by the latter, {lost} the other "
         "way round."
     )
-
-
-def _agree(counts: Counter[Column]) -> str:
-    return f"{counts['agrees']} of {tested(counts)} agree"
 
 
 def _on_gpus(rows: Sequence[Row]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.common.validation.ground_truth import load
 from experiments.common.validation.recorded import EXPERIMENT, PLANS, write_plans
-from experiments.common.validation.scores import Pair, score
+from experiments.common.validation.scores import Pair, by_way, score
 from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir, results_dir
 from ssfx.lab.results.store import Store
@@ -29,11 +29,8 @@ def scores() -> dict[str, dict[str, Any]]:
 
 
 def _ways(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
-    found: dict[tuple[str, str], list[Pair]] = {}
-    for pair in pairs:
-        for way in pair.sent:
-            found.setdefault((way, pair.network), []).append(pair)
-    return [{"sent": way, "network": network, **_scored(found[way, network])} for way, network in sorted(found)]
+    found = sorted(by_way(pairs).items())
+    return [{"sent": way, "network": network, **_scored(own)} for (way, network), own in found]
 
 
 def _scored(pairs: Sequence[Pair]) -> dict[str, float]:

@@ -1,8 +1,7 @@
 """The formulas of exchanges, by what a user would say of the links, held against public logs of nccl-tests."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from experiments.common.validation.groups import Group, parts_by
 from experiments.common.validation.scores import Pair
@@ -19,32 +18,28 @@ BUCKETS = (2**23, 2**25)
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a user would say of a cluster whose exchanges were measured, and the words for its network."""
+    """What a user would say of a cluster whose exchanges were measured, and the word for its network."""
 
     kind: str
-    words: Mapping[str, Any]
-    network: bool = True
-    """False where the rate of its cards is not known here: logs of one node only."""
-
-
-def _said(kind: str, inside: str, link: str = "", cards: int = 1) -> Hardware:
-    words = {"intra.link": inside, "nics_per_node": cards, **({"inter.link": link} if link else {})}
-    return Hardware(kind, words, bool(link))
+    inside: str
+    link: str = ""
+    """Between nodes; "" where the rate of its cards is not known here: logs of one node only."""
+    cards: int = 1
 
 
 HARDWARE = {
-    "abci_v100": _said("InfiniBand", "nvlink", "ib_rdma_100", 2),
-    "abci_a100": _said("InfiniBand", "nvlink", "ib_rdma_200", 4),
-    "sophia": _said("InfiniBand", "nvlink", "ib_rdma_200", 8),
-    "azure_ndv4": _said("InfiniBand", "nvlink", "ib_rdma_200", 8),
-    "polaris": _said("Slingshot", "nvlink", "slingshot_200", 2),
-    "aws_p5": _said("other RDMA", "nvlink", "ib_rdma_400", 8),
-    "gcp_a3_mega": _said("other RDMA", "nvlink", "ib_rdma_200", 8),
-    "polaris_tcp": _said("TCP", "nvlink", "eth_100_tcp", 2),
-    "azure_ndv4_tcp": _said("TCP over InfiniBand", "nvlink", "ib_tcp_200"),
-    "snellius_h100": _said("", "nvlink"),
-    "dgx_a100": _said("", "nvlink"),
-    "rtx2080ti_pair": _said("", "pcie"),
+    "abci_v100": Hardware("InfiniBand", "nvlink", "ib_rdma_100", 2),
+    "abci_a100": Hardware("InfiniBand", "nvlink", "ib_rdma_200", 4),
+    "sophia": Hardware("InfiniBand", "nvlink", "ib_rdma_200", 8),
+    "azure_ndv4": Hardware("InfiniBand", "nvlink", "ib_rdma_200", 8),
+    "polaris": Hardware("Slingshot", "nvlink", "slingshot_200", 2),
+    "aws_p5": Hardware("other RDMA", "nvlink", "ib_rdma_400", 8),
+    "gcp_a3_mega": Hardware("other RDMA", "nvlink", "ib_rdma_200", 8),
+    "polaris_tcp": Hardware("TCP", "nvlink", "eth_100_tcp", 2),
+    "azure_ndv4_tcp": Hardware("TCP over InfiniBand", "nvlink", "ib_tcp_200"),
+    "snellius_h100": Hardware("", "nvlink"),
+    "dgx_a100": Hardware("", "nvlink"),
+    "rtx2080ti_pair": Hardware("", "pcie"),
 }
 """Cards of a node by the sites' descriptions: two EDR and four HDR (ABCI), eight HDR (DGX A100, ND96asr_v4), two
 Slingshot 11 of 200 Gbit/s (Polaris), EFA of 3,200 Gbit/s (p5.48xlarge), eight of 200 Gbit/s (a3-megagpu-8g). The kinds
@@ -80,9 +75,12 @@ def _pairs(name: str, hardware: Hardware) -> Iterator[Pair]:
     for table in tables_of(node["exchanges"]):
         nodes = table.ranks // table.ranks_per_node
         primitive = {"alltoall": "all_to_all"}.get(table.collective, table.collective)
-        if (nodes > 1 and not hardware.network) or primitive == "sendrecv":
+        if (nodes > 1 and not hardware.link) or primitive == "sendrecv":
             continue
-        shape = {"nodes": nodes, "devices_per_node": table.ranks_per_node, **hardware.words}
+        shape = {
+            "nodes": nodes, "devices_per_node": table.ranks_per_node, "intra.link": hardware.inside,
+            "nics_per_node": hardware.cards, **({"inter.link": hardware.link} if hardware.link else {}),
+        }  # fmt: skip
         found = cluster_of(with_options(bare, shape), None, "auto")
         curve = replace(found, tables=()).formulas()[primitive]
         kind = f"{hardware.kind}, between nodes" if nodes > 1 else f"{found.intra.kind}, one node"

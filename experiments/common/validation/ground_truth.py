@@ -1,6 +1,6 @@
 """The groups of predictions that `ssfx validate` scores; of published numbers also what each simulation rests on."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 from experiments.common.claims.ledger import claims_by_id
@@ -16,20 +16,8 @@ from experiments.common.validation.quality import NAME as QUALITY
 from experiments.common.validation.quality import quality
 from experiments.common.validation.scores import Pair
 from ssfx.core.case import ClusterChoice
-from ssfx.core.errors import unknown
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster_file import cluster_on
-
-NAMES = ("recorded", "published", NAME, GPU, QUALITY)
-
-
-def load(name: str) -> list[Group]:
-    """Return the groups called `name`, one of NAMES; RunError when there is no ground truth for them."""
-    if name not in NAMES:
-        raise unknown("group", name, NAMES)
-    made = {"recorded": recorded, "published": published, NAME: exchanges, GPU: one_gpu, QUALITY: quality}
-    return made[name]()
-
 
 COMPUTING = "data sheets of the devices (roofline of every operator and compressor)"
 ACPSGD = (
@@ -147,3 +135,13 @@ def _all_gather_s(gpus: int) -> float:
     nodes = gpus // whole.devices_per_node
     some = cluster_on(ClusterChoice("64gpu", {"calibration": "published", "nodes": nodes}), None, "auto")
     return system_on(some).exchange["all_gather"](MESSAGE_BYTES)
+
+
+NAMES: Mapping[str, Callable[[], list[Group]]] = {
+    "recorded": recorded, "published": published, NAME: exchanges, GPU: one_gpu, QUALITY: quality,
+}  # fmt: skip
+
+
+def load(name: str) -> list[Group]:
+    """Return the groups called `name`, one of NAMES; RunError when there is no ground truth for them."""
+    return NAMES[name]()

@@ -6,9 +6,10 @@ from functools import cached_property
 from statistics import median
 from typing import Literal
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.validation.recorded import EXPERIMENT, Comparison, comparisons, recorded_plans
-from experiments.common.validation.scores import Pair, Scores, score
+from experiments.common.validation.scores import Pair, Scores, percent, score
 from ssfx.core.errors import RunError
 from ssfx.core.paths import results_dir
 from ssfx.core.rows import Row
@@ -64,6 +65,16 @@ class Group:
             if chosen:
                 found.append((name, score(chosen)))
         return [*found, ("all", self.total)]
+
+    def cells(self, name: str, one: Scores, form: str, bias_form: str) -> tuple[str, ...]:
+        """Return the scores of a set as cells of a table, errors in percent in the form given."""
+        beyond = self.beyond(name)
+        errors = (one.mean, self.no_effect(name), beyond.mean if beyond else None, one.median, one.maximum)
+        return (
+            str(one.count), *(percent(share, form) for share in errors), percent(one.bias, bias_form),
+            "-" if one.tau is None else f"{one.tau:.2f}",
+            f"{one.ordered} of {one.orderings}" if one.orderings else "-",
+        )  # fmt: skip
 
     def beyond(self, name: str = "all") -> Scores | None:
         """Return the scores of the part beyond compute, of the runs in the set `name`; None where there are none."""
@@ -150,7 +161,7 @@ def by_known_density(found: Sequence[Comparison]) -> str:
     return (
         "with what each compressor let pass in the same training on other networks (median): mean "
         f"{100 * scores.mean:.1f} %, maximum {100 * scores.maximum:.1f} %, bias {100 * scores.bias:+.1f} %, tau "
-        f"{scores.tau or 0.0:.2f}, {len(scores.telling)} pairs inverted by > 5 %"
+        f"{scores.tau or 0.0:.2f}, {len(scores.inversions)} pairs inverted by > 5 %"
     )
 
 
@@ -172,7 +183,4 @@ def repeatability(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _repeats(rows: Sequence[Row]) -> list[list[Row]]:
-    same: dict[str, list[Row]] = {}
-    for row in rows:
-        same.setdefault(replace(row.case, repeat=0).run_id, []).append(row)
-    return list(same.values())
+    return list(grouped(rows, lambda row: replace(row.case, repeat=0).run_id).values())

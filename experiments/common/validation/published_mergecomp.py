@@ -81,10 +81,10 @@ def ratios() -> Iterator[Prediction]:
         for slower, key in (("fp32", "base"), ("layerwise", "layer")):
             claim_id = f"mergecomp.{figure}.{key}"
             at = setup_of(claim_id)
-            yield _predicted(at, f"{compressor} over {slower}", claim_id, _gain(at, slower, compressor))
+            yield Prediction(claim_id, f"gain, {at}", f"{compressor} over {slower}", _gain(at, slower, compressor))
             if figure in ("fig4.dgc", "fig5.dgc"):
                 best = largest(_gain(at, slower, other) for other in ONE_BIT)
-                yield _predicted(at, f"one bit over {slower}", claim_id.replace("dgc", "onebit"), best)
+                yield Prediction(claim_id.replace("dgc", "onebit"), f"gain, {at}", f"one bit over {slower}", best)
     for claim in claims_by_id().values():
         if claim.artifact not in ("mergecomp.table2", "mergecomp.table3") or "gpus" not in claim.conditions:
             continue
@@ -126,7 +126,3 @@ def setup_of(claim_id: str) -> Setup:
     """Return the set-up that a claim's conditions name."""
     said = claims_by_id()[claim_id].conditions
     return Setup(said["model"], said["dataset"], said["gpus"], said["network"])
-
-
-def _predicted(at: Setup, label: str, claim_id: str, value: Value) -> Prediction:
-    return Prediction(claim_id, f"gain, {at}", label, value)

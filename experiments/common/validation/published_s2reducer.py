@@ -51,11 +51,8 @@ def ratios() -> Iterator[Prediction]:
         ("omnireduce", "s2reducer.fig3.d.comm"),
         ("omnireduce, ranks alike", "s2reducer.fig3.d.comm"),
     ):
-        yield Prediction(
-            claim_id, "communication left by S2 Reducer", f"of {name}",
-            lambda steps, name=name: steps.step(*timed("s2reducer")).comm_s / steps.step(*timed(name)).comm_s,  # type: ignore[misc]
-            remainder, False,
-        )  # fmt: skip
+        left = over(timed("s2reducer"), timed(name), part="comm_s")
+        yield Prediction(claim_id, "communication left by S2 Reducer", f"of {name}", left, remainder, False)
     for name in ("sparcml", "allgather"):
         claim_id = f"s2reducer.fig3.d.resnet50.{name}"
         yield Prediction(claim_id, "gain of S2 Reducer", f"over {name}", over(timed(name), timed("s2reducer")))

@@ -15,6 +15,7 @@ from ssfx.advice.checked import network_of
 from ssfx.advice.sending import DENSE, ways
 from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.target import Target, target_at
+from ssfx.planning.plan import Plan
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
@@ -115,10 +116,7 @@ class Simulations:
     def step(self, method: PaperMethod, at: PaperSetting) -> PaperStep:
         """Return one simulated step."""
         if (method, at) not in self.found:
-            on, options = self.target(at), dict(method.options)
-            online = schemes[method.scheme].online(options)
-            costs = on.system.planning_costs(online.compressor, online.density)
-            plan = make_plan(method.scheme, on.profile, costs, options)
+            on, plan = self.target(at), self.plan(method, at)
             one = simulate(plan, on.profile, on.system)
             parts = one.metrics(1)
             self.found[method, at] = PaperStep(
@@ -131,6 +129,13 @@ class Simulations:
                 network_of(on.cluster),
             )
         return self.found[method, at]
+
+    def plan(self, method: PaperMethod, at: PaperSetting) -> Plan:
+        """Return the plan of a method."""
+        on, options = self.target(at), dict(method.options)
+        online = schemes[method.scheme].online(options)
+        costs = on.system.planning_costs(online.compressor, online.density)
+        return make_plan(method.scheme, on.profile, costs, options)
 
     def alone_s(self, at: PaperSetting) -> float:
         """Return what the profile of the model takes there without any exchange."""
@@ -185,14 +190,9 @@ class _Watched:
         return self.steps.alone_s(at)
 
 
-def over(slower: Timed, faster: Timed) -> Value:
-    """Return how many times as long one iteration takes as the other."""
-    return lambda steps: steps.step(*slower).iteration_s / steps.step(*faster).iteration_s
-
-
-def exposed_over(slower: Timed, faster: Timed) -> Value:
-    """Return how many times as much communication of one is not hidden as of the other."""
-    return lambda steps: steps.step(*slower).exposed_comm_s / steps.step(*faster).exposed_comm_s
+def over(slower: Timed, faster: Timed, *, part: str = "iteration_s") -> Value:
+    """Return how many times as long one iteration, or a part of it, takes as the other."""
+    return lambda steps: float(getattr(steps.step(*slower), part) / getattr(steps.step(*faster), part))
 
 
 def mean(values: list[Value]) -> Value:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from experiments.common.claims.grouped import grouped
 from ssfx.core.lazy import statistics
 
 TELLING_GAP = 0.05
@@ -41,18 +42,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Inversion:
-    """Two schemes of a panel whose order the prediction gets wrong; `gap` is the actual difference, relative."""
+    """Two schemes whose actual gap matters and whose order the prediction gets wrong; `gap` is relative."""
 
     panel: str
     faster: str
     slower: str
     gap: float
     predicted_gap: float
-
-    @property
-    def matters(self) -> bool:
-        """True when the actual gap is large enough to matter."""
-        return self.gap > TELLING_GAP
 
 
 @dataclass(frozen=True)
@@ -74,11 +70,6 @@ class Scores:
     ordered: int
     orderings: int
 
-    @property
-    def telling(self) -> tuple[Inversion, ...]:
-        """The inversions whose actual gap matters."""
-        return tuple(one for one in self.inversions if one.matters)
-
 
 def percent(share: float | None, form: str = ".1f") -> str:
     """Return a share in percent, "-" for none."""
@@ -88,9 +79,7 @@ def percent(share: float | None, form: str = ".1f") -> str:
 def score(pairs: Sequence[Pair]) -> Scores:
     """Return the scores of at least one pair."""
     errors = [abs(pair.error) for pair in pairs]
-    panels: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        panels.setdefault(pair.panel, []).append(pair)
+    panels = grouped(pairs, lambda pair: pair.panel)
     taus = [tau for panel in panels.values() if (tau := kendall_tau(panel)) is not None]
     found = [inversion for panel in panels.values() for inversion in inversions(panel)]
     apart = [one for panel in panels.values() for one in orderings(panel)]
@@ -108,6 +97,12 @@ def score(pairs: Sequence[Pair]) -> Scores:
     )
 
 
+def by_way(pairs: Iterable[Pair]) -> dict[tuple[str, str], list[Pair]]:
+    """Return the pairs by way of sending and kind of network, those of several ways in several groups."""
+    sent = grouped(((way, pair) for pair in pairs for way in pair.sent), lambda one: (one[0], one[1].network))
+    return {key: [pair for _, pair in own] for key, own in sent.items()}
+
+
 def kendall_tau(panel: Sequence[Pair]) -> float | None:
     """Return Kendall's tau-b between predicted and actual of one panel; None when it is not defined."""
     if len({pair.predicted for pair in panel}) < 2 or len({pair.actual for pair in panel}) < 2:
@@ -118,10 +113,10 @@ def kendall_tau(panel: Sequence[Pair]) -> float | None:
 
 
 def inversions(panel: Iterable[Pair]) -> list[Inversion]:
-    """Return the pairs of a panel that are predicted in the wrong order."""
+    """Return the pairs of a panel whose actual gap matters and that are predicted in the wrong order."""
     found = []
-    for fast, slow in _ordered(panel):
-        if fast.actual < slow.actual and fast.predicted > slow.predicted:
+    for fast, slow in _telling(panel):
+        if fast.predicted > slow.predicted:
             gap, predicted_gap = slow.actual / fast.actual - 1, slow.predicted / fast.predicted - 1
             found.append(Inversion(fast.panel, fast.label, slow.label, gap, predicted_gap))
     return found
@@ -129,11 +124,11 @@ def inversions(panel: Iterable[Pair]) -> list[Inversion]:
 
 def orderings(panel: Iterable[Pair]) -> list[bool]:
     """Return for every two of a panel whose actual gap matters whether they are predicted in the right order."""
-    telling = ((fast, slow) for fast, slow in _ordered(panel) if slow.actual / fast.actual - 1 > TELLING_GAP)
-    return [fast.predicted < slow.predicted for fast, slow in telling]
+    return [fast.predicted < slow.predicted for fast, slow in _telling(panel)]
 
 
-def _ordered(panel: Iterable[Pair]) -> Iterator[tuple[Pair, Pair]]:
-    """Yield every two of a panel, the faster one first."""
-    for one, two in combinations(panel, 2):
-        yield (one, two) if one.actual <= two.actual else (two, one)
+def _telling(panel: Iterable[Pair]) -> Iterator[tuple[Pair, Pair]]:
+    """Yield every two of a panel whose actual gap matters, the faster one first."""
+    for fast, slow in combinations(sorted(panel, key=lambda pair: pair.actual), 2):
+        if slow.actual / fast.actual - 1 > TELLING_GAP:
+            yield fast, slow

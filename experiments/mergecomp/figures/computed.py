@@ -28,7 +28,6 @@ from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.planning.plan import Plan
 from ssfx.schemes import schemes
-from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, search_last_cut
 
 # ---- Algorithms 1 and 2 ----------------------------------------------------------------------------------------------
@@ -36,12 +35,7 @@ from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, sear
 
 def plan() -> Plan:
     """Return the plan of the scheme: groups of ResNet50."""
-    how, at = timed("Y=2", "dgc", Setup("ResNet50", "CIFAR10", 8))
-    options = dict(how.options)
-    target = Simulations("nominal").target(at)
-    chosen = schemes[how.scheme].online(options)
-    costs = target.system.planning_costs(chosen.compressor, chosen.density)
-    return make_plan(how.scheme, target.profile, costs, options)
+    return Simulations("nominal").plan(*timed("Y=2", "dgc", Setup("ResNet50", "CIFAR10", 8)))
 
 
 def _alg1(figure: Figure, rows: list[Row]) -> Table:

@@ -18,7 +18,6 @@ from experiments.common.evaluation.mergecomp_panels import (
     judge_convergence,
     lines_by_groups,
     merged_panels,
-    ratios_of,
 )
 from experiments.common.evaluation.row_steps import (
     in_all,
@@ -160,7 +159,7 @@ BY_GROUPS = Tabular(
 
 def _cells(steps: Steps) -> dict[tuple[str, int, int], float]:
     cells = {}
-    for one in ratios_of("mergecomp.table2"):
+    for one in about("mergecomp.table2", ratios()):
         name, y = one.label.split(" Y=")
         cells[name, int(y), int(one.panel.rpartition("x")[2])] = one.value(steps)
     return cells
@@ -194,7 +193,7 @@ TABLE2 = Figure(
 TABLE3 = Figure(
     "mergecomp.table3", "Gain over an even split, ResNet101", BY_GROUPS,
     Judged(predictions=lambda: [*ratios(), Prediction(
-        "mergecomp.table3.max", "", "largest gain", largest(one.value for one in ratios_of("mergecomp.table3"))
+        "mergecomp.table3.max", "", "largest gain", largest(one.value for one in about("mergecomp.table3", ratios()))
     )]),
     needs=simulated("mergecomp_groups"),
 )  # fmt: skip

@@ -1,6 +1,5 @@
 """What of MiCRO is computed on made-up gradients or read from the configuration, without a run."""
 
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -66,7 +65,6 @@ def coverage(workers: int) -> int:
     return 2 * workers
 
 
-@cache
 def same_set() -> bool:
     """Return whether filtering part by part selects what filtering the whole vector does."""
     vector = np.abs(np.random.default_rng(0).standard_normal(10_007))

@@ -26,7 +26,7 @@ from experiments.common.evaluation.gaps import (
 )
 from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.micro_steps import MODELS, SORTS_NOTHING, iteration_s, timed
-from experiments.common.evaluation.quality_panels import Curves, Panel, Quality, curve, origin, points
+from experiments.common.evaluation.quality_panels import Curves, Panel, Quality, origin, points
 from experiments.common.evaluation.row_steps import values_by_calibration
 from experiments.common.figures.auto import AUTO, COLOUR
 from experiments.common.figures.figure import Figure, say_origin
@@ -57,11 +57,6 @@ def runs(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Return the long runs on GROUP workers by sparsifier, alike in all else and with the network's usual optimizer."""
     task = _task(rows)
     return {name: list(task.methods[name]) for name in COLOURS if name in task.methods} if task else {}
-
-
-def network(methods: Mapping[str, Sequence[Row]]) -> str:
-    """Return the network of the runs, "" without any."""
-    return next((row.case.model for own in methods.values() for row in own), "")
 
 
 def late(rows: Sequence[Row]) -> float | None:
@@ -162,7 +157,7 @@ def _fig2_verdicts(rows: list[Row]) -> list[Verdict]:
     pairs = [
         (a, b)
         for one, other in zip(own.get("hard threshold", ()), own.get("Top-k", ()), strict=False)
-        for a, b in zip(curve(one).get("error_norm", []), curve(other).get("error_norm", []), strict=False)
+        for a, b in zip(one.curve.get("error_norm", []), other.curve.get("error_norm", []), strict=False)
         if a is not None and b is not None
     ]
     if not pairs:
@@ -183,7 +178,7 @@ def _varies(row: Row) -> float:
 
 FIG2 = long_figure(
     "micro.fig2", "Error over steps of Top-k and hard threshold",
-    Curves(runs, network, {name: COLOURS[name] for name in TWO}, "error_norm", "mean error norm"),
+    Curves(runs, {name: COLOURS[name] for name in TWO}, "error_norm", "mean error norm"),
     Judged(_fig2_verdicts, cost=COST),
 )  # fmt: skip
 
@@ -314,7 +309,7 @@ def _hard(rows: list[Row], ratio: float) -> Verdict:
 
 FIG5 = long_figure(
     "micro.fig5", "Density over steps of four sparsifiers",
-    Curves(runs, network, COLOURS, "union_density", "density sent by all", set_to=DENSITY),
+    Curves(runs, COLOURS, "union_density", "density sent by all", set_to=DENSITY),
     Judged(_fig5_verdicts, cost=COST),
 )  # fmt: skip
 

@@ -258,7 +258,7 @@ def _by_lambda(rows: list[Row]) -> Lines:
         for calibration, value in values_by_calibration(rows, lambda steps, r=swept: _comm_s(steps, r)).items():  # type: ignore[misc]
             points.setdefault(calibration, []).append((swept, value))
     line = Line("S2 Reducer, block-sparse ResNet-50", "#0072b2", points)
-    return Lines("communication by lambda", [line], "lambda", "communication (s)", log_x=True)
+    return Lines("communication by lambda", [line], "lambda", "communication (s)")
 
 
 def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.simulated import NAMES, claim_columns
 from experiments.common.claims.values import BASELINES, LEAST, METHODS, SPEED
@@ -18,12 +19,13 @@ from experiments.common.figures.auto import (
     say_absent,
 )
 from experiments.common.figures.figure import Figure, simulated
+from experiments.common.figures.gains import listed
 from experiments.common.figures.grouped_bars import PARTS, breakdown, judge_cells
 from experiments.common.figures.grouped_bars import finding as breakdown_finding
 from experiments.common.figures.paper_words import MODELS, SCHEMES, TIMES, columns, panel_order, scheme_name
-from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, frame, plt, subplots
 from ssfx.core.rows import Row
-from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, Cell, as_the_paper_ran, cells
+from ssfx.lab.results.comparisons import Cell, as_the_paper_ran, cells
 
 # ---- Fig. 9: all-gather and all-reduce of one iteration's gradient, from 8 to 64 GPUs --------------------------------
 
@@ -37,12 +39,10 @@ def _fig9(figure: Figure, rows: list[Row]) -> Picture | None:
     shown = cells(rows)
     if not shown:
         return None
-    calibrations = sorted({cell.calibration for cell in shown})
-    canvas, grid = plt.subplots(
-        1, len(calibrations), figsize=(2 * COLUMN_IN, 3.0), squeeze=False, sharey=True, layout="constrained"
-    )
-    for calibration, axis in zip(calibrations, grid.flat, strict=True):
-        _collective_panel(axis, [cell for cell in shown if cell.calibration == calibration])
+    calibrations = sorted(grouped(shown, lambda cell: cell.calibration).items())
+    canvas, grid = subplots(1, len(calibrations), figsize=(2 * COLUMN_IN, 3.0), sharey=True)
+    for (_, part), axis in zip(calibrations, grid.flat, strict=True):
+        _collective_panel(axis, part)
     grid.flat[0].set_ylabel("time per iteration (s)")
     origin = "Simulated: one exchange of the whole gradient. Open: printed in the paper, for models without names."
     frame(canvas, figure.title, origin, ncols=4)
@@ -126,10 +126,9 @@ def _fig13(figure: Figure, rows: list[Row]) -> Picture | None:
     calibrations = sorted({cell.calibration for cell in shown})
     models = list(dict.fromkeys(cell.case.model for cell in shown))
     heights = [1.55, 1.15] * len(models)
-    canvas, grid = plt.subplots(
-        2 * len(models), len(calibrations), figsize=(2 * COLUMN_IN, sum(heights) + 1.4), squeeze=False,
-        height_ratios=heights, layout="constrained",
-    )  # fmt: skip
+    canvas, grid = subplots(
+        2 * len(models), len(calibrations), figsize=(2 * COLUMN_IN, sum(heights) + 1.4), height_ratios=heights
+    )
     for cell in shown:
         line, column = 2 * models.index(cell.case.model), calibrations.index(cell.calibration)
         _draw_parts(grid[line, column], cell, any(map(auto_of, shown)))
@@ -148,9 +147,7 @@ def _fig13(figure: Figure, rows: list[Row]) -> Picture | None:
 def _fig13_finding(rows: list[Row]) -> str:
     """Return, by calibration, what SSFusion saves of its rivals' communication."""
     parts = []
-    found = cells(rows)
-    for calibration in sorted({cell.calibration for cell in found}):
-        own = [cell for cell in found if cell.calibration == calibration]
+    for calibration, own in sorted(grouped(cells(rows), lambda cell: cell.calibration).items()):
         saved = [value for cell in own for rival in BASELINES if (value := saving(cell, rival)) is not None]
         if saved:
             more = sum(value < 0 for value in saved)
@@ -165,7 +162,7 @@ def part_lines(cell: Cell) -> list[dict[str, Any]]:
             **columns(cell, scheme, "model cluster world_size origin hardware scheme sent"),
             "iteration_s": cell.value(scheme, "iteration_s"),
             **{name: cell.value(scheme, name) for name in PARTS},
-            "saved_by_ssfusion": listed_saving(cell, scheme),
+            "saved_by_ssfusion": listed(saving, cell, scheme),
             **columns(cell, scheme, "extrapolated run"),
         }
         for scheme in cell.rows
@@ -180,12 +177,6 @@ def saving(cell: Cell, rival: str) -> float | None:
     if theirs_s < LEAST * cell.value(rival, "iteration_s"):
         return None
     return 1 - cell.value(SUBJECT, "exposed_comm_s") / theirs_s
-
-
-def listed_saving(cell: Cell, label: str) -> float | None:
-    """Return what SSFusion saves of the communication of a row; both as the paper ran them if that row is."""
-    printed = next((scheme for scheme, row in AS_THE_PAPER_RAN.items() if row == label), None)
-    return saving(cell, label) if printed is None else saving(as_the_paper_ran(cell), printed)
 
 
 def _draw_parts(axis: Axes, cell: Cell, place_for_auto: bool) -> None:
@@ -283,7 +274,7 @@ def _conditions(figure: Figure, rows: list[Row]) -> Picture | None:
     table = condition_lines(rows)
     if not table:
         return None
-    models = list(dict.fromkeys(line["model"] for line in table))
+    models = grouped(table, lambda line: str(line["model"]))
     text = [
         "Colour: how many of 6 orderings hold with each method as the paper ran it (O+I > O > naive > HiPress; O+I "
         "before HiPress, OMGS and Cupcake), dark green all, white none. Numbers: SSFusion at its best (guarded plan) "
@@ -292,11 +283,11 @@ def _conditions(figure: Figure, rows: list[Row]) -> Picture | None:
         "Simulated, 64 GPUs, density 0.01, one compressor call a tensor (calibration fitted); compute by data sheet.",
     ]
     height = 1.9 * -(-len(models) // 2) + 1.1
-    canvas, grid = plt.subplots(-(-len(models) // 2), 2, figsize=(7.6, height), squeeze=False, layout="constrained")
+    canvas, grid = subplots(-(-len(models) // 2), 2, figsize=(7.6, height))
     for axis in grid.flat[len(models) :]:
         axis.set_visible(False)
-    for axis, model in zip(grid.flat, models, strict=False):
-        _condition_panel(axis, model, [line for line in table if line["model"] == model])
+    for axis, (model, lines) in zip(grid.flat, models.items(), strict=False):
+        _condition_panel(axis, model, lines)
     canvas.supxlabel("bus bandwidth of a large all-reduce (Gbit/s)")
     canvas.supylabel("one compressor call (ms)")
     canvas.suptitle(caption_text(text, 7.4), fontsize=6.5, ha="left", x=0.01)

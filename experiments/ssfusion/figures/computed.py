@@ -10,9 +10,9 @@ from statistics import median
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.configured import cluster, taken
-from experiments.common.evaluation.judging import ON_ONE_CORE
+from experiments.common.evaluation.judging import absent, says
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, Table, plt
+from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, Table, subplots
 from experiments.common.figures.tables import Tabular
 from experiments.common.validation.published_steps import number
 from ssfx.advice.cases import simulate_case
@@ -61,12 +61,12 @@ Factors = Callable[[int], tuple[float, float]]
 """Ranks -> how many latencies, and how many times the message's bytes, an exchange takes one after the other."""
 
 
-def fits(collective: str, factors: Factors, fitted: int, tried: int) -> list[Fit]:
-    """Return a Fit per link: latency and seconds per byte from `fitted` hosts, times predicted for `tried` hosts."""
+def fits(collective: str, factors: Factors, tried: int) -> list[Fit]:
+    """Return a Fit per link: latency and seconds per byte from FEW hosts, times predicted for `tried` hosts."""
     found = []
     for link in LINKS:
-        known, other = (_points(f"emulated_{ranks}x{link}", ranks, collective) for ranks in (fitted, tried))
-        starts, bytes_factor = factors(fitted)
+        known, other = (_points(f"emulated_{ranks}x{link}", ranks, collective) for ranks in (FEW, tried))
+        starts, bytes_factor = factors(FEW)
         latency_s, s_per_byte = _line([(starts, bytes_factor * size, seconds) for size, seconds in known])
         starts, bytes_factor = factors(tried)
         predicted = tuple(starts * latency_s + bytes_factor * s_per_byte * size for size, _ in other)
@@ -75,19 +75,17 @@ def fits(collective: str, factors: Factors, fitted: int, tried: int) -> list[Fit
     return found
 
 
-def verdict(claim: str, found: Sequence[Fit], said: str, command: str) -> Verdict:
+def verdict(claim: str, found: Sequence[Fit], said: str) -> Verdict:
     """Return whether a formula meets what was measured, by the median relative error over both links."""
     worst = max(fit.error for fit in found)
     outcome: Outcome = "agrees" if worst <= CLOSE else "partly" if worst <= FAR else "disagrees"
     here = "median error " + ", ".join(f"{100 * fit.error:.0f} % ({fit.link})" for fit in found)
-    return Verdict(claim, outcome, here, "emulated", reason=said, command=command, cost=COST)
+    return Verdict(claim, outcome, here, "emulated", reason=said, cost=COST)
 
 
 def draw_fits(found: Sequence[Fit], title: str, formula: str, origin: str) -> Picture:
     """Return a panel per link: measured points and the formula's line, over the bytes that one rank contributes."""
-    figure, grid = plt.subplots(
-        1, len(found), figsize=(2 * COLUMN_IN, 2.5), squeeze=False, sharey=True, layout="constrained"
-    )
+    figure, grid = subplots(1, len(found), figsize=(2 * COLUMN_IN, 2.5), sharey=True)
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=8)
     for fit, axis in zip(found, grid.flat, strict=True):
         _draw(fit, axis, formula)
@@ -133,7 +131,7 @@ def _ring(number: int, title: str, collective: str, formula: str, factors: Facto
     said = "Of four hosts, predicted with latency and bandwidth of two; messages from 1 KiB on."
 
     def found() -> list[Fit]:
-        return fits(collective, factors, FEW, MANY)
+        return fits(collective, factors, MANY)
 
     def finding(_: list[Row]) -> str:
         parts = [f"{fit.link} {100 * fit.error:.0f} %" for fit in found()]
@@ -142,14 +140,14 @@ def _ring(number: int, title: str, collective: str, formula: str, factors: Facto
     origin = "Emulated: hosts in network namespaces on one machine. Latency and bandwidth fitted to two hosts."
     return Figure(
         name, title, lambda *_: draw_fits(found(), title, formula, origin),
-        lambda figure, _: [verdict(f"{name}.form", found(), said, figure.command)],
+        lambda *_: [verdict(f"{name}.form", found(), said)],
         command=f"ssfx profile network cluster=emulated_4x1gbit && ssfx figures {name}", said=finding,
         notes=("Latency and bandwidth are fitted to exchanges of two hosts alone; those of four hosts are predicted.",),
     )  # fmt: skip
 
 
 def _sends() -> list[Fit]:
-    return fits("send", lambda _: (1.0, 1.0), FEW, FEW)
+    return fits("send", lambda _: (1.0, 1.0), FEW)
 
 
 EQ1 = Figure(
@@ -158,9 +156,7 @@ EQ1 = Figure(
         _sends(), figure.title, r"$\alpha + D\beta$, fitted",
         "Emulated: messages between two hosts in network namespaces on one machine; latency and bandwidth fitted.",
     ),
-    lambda figure, _: [
-        verdict("ssfusion.eq1.form", _sends(), "Of a line fitted to messages from 1 KiB on.", figure.command)
-    ],
+    lambda *_: [verdict("ssfusion.eq1.form", _sends(), "Of a line fitted to messages from 1 KiB on.")],
     command="ssfx profile network cluster=emulated_2x1gbit && ssfx figures ssfusion.eq1",
     said=lambda _: "a line fits: " + "; ".join(
         f"{fit.link}: {1e6 * fit.latency_s:.0f} us and {8e-9 / fit.s_per_byte:.3g} Gbit/s" for fit in _sends()
@@ -209,10 +205,7 @@ def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     late = sum(one["neither"] for one in guarded)
     count = sum(sum(one.values()) for one in guarded)
     said = f"With the guard that keeps the density, {late} of {count} buffers stop before the inequality holds."
-    return [
-        Verdict("ssfusion.design.eq2", "agrees" if holds else "disagrees", _eq2_finding([]), "computed", reason=said,
-                command=figure.command, cost=ON_ONE_CORE),
-    ]  # fmt: skip
+    return [says("ssfusion.design.eq2", holds, _eq2_finding([]), said)]
 
 
 @cache
@@ -309,10 +302,10 @@ def _background_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     share = compared("ssfusion.bg.comm90", (0.9, 0.9), (low, high), unit="fraction").ours
     return [
         compared("ssfusion.bg.gpt3_params", 175, gpt3 / 1e9, decimals=0, unit="billion",
-                 reason="Layers, width and vocabulary as its authors publish them.", command=figure.command),
-        Verdict("ssfusion.bg.comm90", outcome, share, "simulated", "nominal", said, figure.command, ON_ONE_CORE),
-        Verdict("ssfusion.bg.gpt3_data", "not attempted", "", "none",
-                reason="The size of a training text cannot be worked out; ssfx does not train GPT-3."),
+                 reason="Layers, width and vocabulary as its authors publish them."),
+        says("ssfusion.bg.comm90", outcome, share, said, source="simulated", calibration="nominal"),
+        absent("ssfusion.bg.gpt3_data",
+               "The size of a training text cannot be worked out; ssfx does not train GPT-3."),
     ]  # fmt: skip
 
 
@@ -370,9 +363,9 @@ def _settings_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     for claim in (claims_by_id()[name] for name in TAKEN):
         if claim.here:
             printed = number(claim.id)
-            found.append(compared(claim.id, printed, taken(claim.here), decimals=4, command=figure.command))
+            found.append(compared(claim.id, printed, taken(claim.here), decimals=4))
         else:
-            found.append(Verdict(claim.id, "not attempted", "", "none", reason=claim.not_here))
+            found.append(absent(claim.id, claim.not_here))
     return found
 
 

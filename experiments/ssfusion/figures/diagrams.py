@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.common.claims.verdicts import Verdict, compared
-from experiments.common.evaluation.judging import ON_ONE_CORE
+from experiments.common.evaluation.judging import says
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, ORIGIN_LINE, Axes, Picture, plt
 from experiments.common.figures.timelines import Timelines
@@ -24,7 +24,7 @@ from ssfx.simulator import Simulated, simulate
 # invented so that all stages can be seen.
 
 ORIGIN = Origin("nominal", note="invented example")
-COMPRESSOR = "topk"
+COMPRESSOR, KEPT, WORLD_SIZE = "topk", 0.1, 4
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,6 @@ class Example:
 
     tensors: dict[str, int]
     backward_ms: tuple[float, ...]
-    world_size: int = 4
-    density: float = 0.1
     latency_ms: float = 0.05
     ms_per_megabyte: float = 1.0
     encode_ms: tuple[float, float] = (0.6, 1e-6)
@@ -53,24 +51,24 @@ class Example:
     def costs(self) -> Costs:
         """What planning needs; decoding is free."""
         encode, host = (Curve.affine(1e-3 * base, 1e-3 * slope) for base, slope in (self.encode_ms, self.host_ms))
-        exchange = ring_exchange(self.world_size, 1e-3 * self.latency_ms, 1e-9 * self.ms_per_megabyte)
-        return Costs(self.world_size, encode, host, Curve.zero(), exchange, ORIGIN)
+        exchange = ring_exchange(WORLD_SIZE, 1e-3 * self.latency_ms, 1e-9 * self.ms_per_megabyte)
+        return Costs(WORLD_SIZE, encode, host, Curve.zero(), exchange, ORIGIN)
 
     def plan(self, *buckets: Bucket, scheme: str = "given") -> Plan:
         """Return the plan of these buckets."""
         specs = self.profile.tensors
-        return Plan(scheme, self.world_size, specs, buckets, launch_in_order(buckets, specs))
+        return Plan(scheme, WORLD_SIZE, specs, buckets, launch_in_order(buckets, specs))
 
     def step(self, plan: Plan) -> Simulated:
         """Return one simulated step of a plan, executed as it is planned: one compressor call for each segment."""
         costs = self.costs
         times = CompressorTimes(costs.encode, costs.host, Curve.zero(), ORIGIN)
-        system = TimingModel("example", self.world_size, {COMPRESSOR: times}, costs.exchange, ORIGIN, style="per_call")
+        system = TimingModel("example", WORLD_SIZE, {COMPRESSOR: times}, costs.exchange, ORIGIN, style="per_call")
         return simulate(plan, self.profile, system)
 
     def gathered(self, *groups: Sequence[str], place: Placement = "device") -> Bucket:
         """Return a bucket that is all-gathered: each group is compressed together."""
-        segments = tuple(Segment(tuple(group), COMPRESSOR, self.density, placement=place) for group in groups)
+        segments = tuple(Segment(tuple(group), COMPRESSOR, KEPT, placement=place) for group in groups)
         return Bucket((Lane("all_gather", segments),))
 
 
@@ -81,8 +79,7 @@ def reduced(*tensors: str) -> Bucket:
 
 EXAMPLE = Example(
     {"7": 12_000, "6": 900_000, "5": 24_000, "4": 60_000, "3": 6_000, "2": 500_000, "1": 15_000},
-    (0.5, 0.9, 0.5, 0.6, 0.5, 0.7, 0.4), density=0.1, ms_per_megabyte=1.0, latency_ms=0.03, encode_ms=(0.45, 0.15e-6),
-    host_ms=(0.6, 0.3e-6),
+    (0.5, 0.9, 0.5, 0.6, 0.5, 0.7, 0.4), latency_ms=0.03, encode_ms=(0.45, 0.15e-6), host_ms=(0.6, 0.3e-6),
 )  # fmt: skip
 """Sizes in the paper's order: in the first buffer 7 < 5 < 4 < 6, in the second 3 < 1 < 2."""
 BUFFERS = (range(0, 4), range(4, 7))
@@ -98,10 +95,8 @@ class GivenBuffers(BufferPlanner):
 def planned(variant: str) -> Plan:
     """Return the plan for EXAMPLE of a variant of SSFusion: naive, or o and i in any order."""
     letters = "" if variant == "naive" else variant
-    options = SsfusionOptions(
-        compressor=COMPRESSOR, density=EXAMPLE.density, offload="o" in letters, interleave="i" in letters
-    )
-    carrier = Carrier(COMPRESSOR, EXAMPLE.density, "all_gather")
+    options = SsfusionOptions(compressor=COMPRESSOR, density=KEPT, offload="o" in letters, interleave="i" in letters)
+    carrier = Carrier(COMPRESSOR, KEPT, "all_gather")
     buckets = GivenBuffers(EXAMPLE.profile, EXAMPLE.costs, carrier, options, Knobs()).buckets()
     return EXAMPLE.plan(*buckets, scheme=f"ssfusion_{variant}")
 
@@ -147,10 +142,9 @@ def _fig1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     holds = joint < fused < wfbp
     said = f"In the example: {figure.finding(rows)}."
     return [
-        compared("ssfusion.fig1.tensors", 4, len(FOUR.tensors), decimals=0, command=figure.command),
-        Verdict("ssfusion.fig1.order", "agrees" if holds else "disagrees", "holds" if holds else "does not hold",
-                "restated", reason=said, command=figure.command, cost=ON_ONE_CORE),
-    ]  # fmt: skip
+        compared("ssfusion.fig1.tensors", 4, len(FOUR.tensors), decimals=0),
+        says("ssfusion.fig1.order", holds, "holds" if holds else "does not hold", said, source="restated"),
+    ]
 
 
 def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
@@ -159,10 +153,7 @@ def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     holds = len(EXAMPLE.tensors) == 7 and len(left) == 2 and left[1] == {"3", "1"}
     here = f"{len(EXAMPLE.tensors)} tensors, of buffer 2 excluded: {', '.join(f'G{name}' for name in sorted(left[1]))}"
     said = "Sizes and times of the example are ours, chosen so that Eq. 2 excludes the tensors that the figure names."
-    return [
-        Verdict("ssfusion.fig7.tensors", "agrees" if holds else "disagrees", here, "restated", reason=said,
-                command=figure.command, cost=ON_ONE_CORE),
-    ]  # fmt: skip
+    return [says("ssfusion.fig7.tensors", holds, here, said, source="restated")]
 
 
 FIG1 = Figure(
@@ -262,10 +253,10 @@ def _fig3_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return verdicts on the toy and on what is kept of it."""
     elements = sum(map(len, TENSORS.values()))
     return [
-        compared("ssfusion.fig3.elements", 8, elements, decimals=0, command=figure.command),
-        compared("ssfusion.fig3.density", 0.25, DENSITY, decimals=2, command=figure.command),
-        compared("ssfusion.fig3.per", 1, min(_counts(EACH)), decimals=0, source="restated", command=figure.command),
-        compared("ssfusion.fig3.multi", 0, _counts(JOINT)[1], decimals=0, source="restated", command=figure.command),
+        compared("ssfusion.fig3.elements", 8, elements, decimals=0),
+        compared("ssfusion.fig3.density", 0.25, DENSITY, decimals=2),
+        compared("ssfusion.fig3.per", 1, min(_counts(EACH)), decimals=0, source="restated"),
+        compared("ssfusion.fig3.multi", 0, _counts(JOINT)[1], decimals=0, source="restated"),
     ]
 
 

@@ -1,6 +1,6 @@
 """What tensor fusion costs and saves, beside what was measured here: the share of Fig. 2, and Table I."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -12,11 +12,11 @@ from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.gaps import LONG, NO_ROW
 from experiments.common.evaluation.quality_panels import where
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, subplots
 from experiments.common.figures.tables import draw_table
 from experiments.common.validation.published_steps import stated
 from ssfx.core.rows import Row
-from ssfx.lab.results.comparisons import Panel, metric, panels
+from ssfx.lab.results.comparisons import metric
 
 # ---- Fig. 2: share of time spent on sparsification, by fusion degree -------------------------------------------------
 
@@ -30,7 +30,7 @@ def _fig2(figure: Figure, rows: list[Row]) -> Picture | None:
     if not found:
         return None
     size_in = (COLUMN_IN * max(1.3, len(found)), 2.7)
-    canvas, grid = plt.subplots(1, len(found), figsize=size_in, squeeze=False, layout="constrained")
+    canvas, grid = subplots(1, len(found), figsize=size_in)
     for (model, memories), axis in zip(found.items(), grid.flat, strict=True):
         _share_panel(axis, model, memories)
     grid.flat[0].set_ylabel("sparsification, share of the time (%)")
@@ -76,22 +76,39 @@ def _fig2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 def shares(rows: list[Row]) -> dict[str, dict[str, dict[float, float]]]:
     """Return the share of sparsification in percent by model, memory and fusion degree (0: per-tensor)."""
-    found: dict[str, dict[str, dict[float, list[float]]]] = {}
-    for row in rows:
-        case = row.case
-        if case.world_size < 2 or case.scheme not in ("per_tensor", "fused_all") or case.model not in STAND_INS:
-            continue
-        degree = float(case.scheme_options.get("fusion_degree", 100)) if case.scheme == "fused_all" else 0.0
-        if case.scheme == "fused_all" and degree == 0:
-            continue  # which is per-tensor under another name
-        share = 100 * metric(row, "sparsify_s") / metric(row, "iteration_s")
-        found.setdefault(case.model, {}).setdefault(str(case.memory), {}).setdefault(degree, []).append(share)
+    own = [
+        row
+        for row in rows
+        if row.case.world_size > 1
+        and row.case.model in STAND_INS
+        and row.case.scheme_options.get("fusion_degree") != 0  # which is per-tensor under another name
+    ]
+    found = by_fusion(own, lambda row: 100 * metric(row, "sparsify_s") / metric(row, "iteration_s"))
     return {
         model: {
-            memory: {degree: median(values) for degree, values in sorted(degrees.items())}
-            for memory, degrees in sorted(found[model].items())
+            memory: {degree: one[memory] for degree, one in degrees.items() if memory in one}
+            for memory in sorted({memory for one in degrees.values() for memory in one})
         }
-        for model in STAND_INS
+        for model, degrees in found.items()
+    }
+
+
+Percents = dict[str, dict[float, dict[str, float]]]
+
+
+def by_fusion(rows: Sequence[Row], percent: Callable[[Row], float]) -> Percents:
+    """Return medians by model, fusion degree (0: per-tensor) and memory, of rows of the two schemes that have one."""
+    found: dict[str, dict[float, dict[str, list[float]]]] = {}
+    for case, row in ((row.case, row) for row in rows if row.case.scheme in ("fused_all", "per_tensor")):
+        degree = float(case.scheme_options.get("fusion_degree", 100)) if case.scheme == "fused_all" else 0.0
+        memories = found.setdefault(case.model, {}).setdefault(degree, {})
+        memories.setdefault(str(case.memory), []).append(percent(row))
+    return {
+        model: {
+            degree: {memory: median(values) for memory, values in memories.items()}
+            for degree, memories in sorted(found[model].items())
+        }
+        for model in (*STAND_INS, *sorted(set(found) - set(STAND_INS)))
         if model in found
     }
 
@@ -161,7 +178,7 @@ def _table1(figure: Figure, rows: list[Row]) -> Picture | None:
     for key in table[0]:
         if key != "degree":
             columns[key] = key.replace(" | memory none", "\nno residual").replace(" | ", "\n").replace("memory ", "")
-    rows = [row for row in rows if row.case.experiment != LONG or _like_the_paper(row)]
+    rows = _shown(rows)
     origin = (
         f"{where(rows)}; ResNet-152 on digits, a narrow BERT-large: two workers, random weights; "
         "VGG on CIFAR-10: a whole training."
@@ -226,29 +243,14 @@ def rate_lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return table
 
 
-def _rates(rows: Sequence[Row]) -> dict[str, dict[float, dict[str, float]]]:
-    """Return median rates in percent by model, fusion degree (0: per-tensor) and memory."""
-    found: dict[str, dict[float, dict[str, list[float]]]] = {}
-    for panel in panels(rows):
-        for row in _rated(panel):
-            case = row.case
-            degree = float(case.scheme_options.get("fusion_degree", 100)) if case.scheme == "fused_all" else 0.0
-            memories = found.setdefault(case.model, {}).setdefault(degree, {})
-            memories.setdefault(str(case.memory), []).append(100 * metric(row, "tensor_missing_rate"))
-    order = [*STAND_INS, *sorted(set(found) - set(STAND_INS))]
-    return {
-        model: {
-            degree: {memory: median(values) for memory, values in memories.items()}
-            for degree, memories in sorted(found[model].items())
-        }
-        for model in order
-        if model in found
-    }
+def _rates(rows: Sequence[Row]) -> Percents:
+    """Return median rates in percent."""
+    own = [row for row in _shown(rows) if row.case.world_size > 1]
+    return by_fusion(own, lambda row: 100 * metric(row, "tensor_missing_rate"))
 
 
-def _rated(panel: Panel) -> list[Row]:
-    own = [row for bar in panel.bars.values() for row in bar if row.case.scheme in ("fused_all", "per_tensor")]
-    return [row for row in own if row.case.experiment != LONG or _like_the_paper(row)]
+def _shown(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.case.experiment != LONG or _like_the_paper(row)]
 
 
 def _like_the_paper(row: Row) -> bool:

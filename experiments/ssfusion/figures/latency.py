@@ -1,6 +1,7 @@
 """Time to sparsify one tensor, in SSFusion's paper and measured here: Fig. 4 and Table III."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
 from statistics import quantiles
 from typing import Any, NamedTuple
@@ -9,8 +10,9 @@ from experiments.common.claims.verdicts import Outcome, Verdict, compared, span
 from experiments.common.evaluation.gpu_times import COMMAND as GPU_COMMAND
 from experiments.common.evaluation.gpu_times import COST as GPU_COST
 from experiments.common.evaluation.gpu_times import NAME, OTHER_CARD, times_ms
+from experiments.common.evaluation.judging import says
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, plt
+from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, subplots
 from experiments.common.figures.tables import Tabular
 from experiments.common.validation.published_steps import number
 from ssfx.core.errors import RunError
@@ -24,6 +26,7 @@ TIMED_BY = (
 )
 """What makes the rows; the sizes include those of the paper's Table III."""
 
+HALF_A_MINUTE = "half a minute on one core"
 ITEM_BYTES = 4
 SIZES_KB = (10, 100, 1000, 10000)
 """Sizes of the paper's Table III, in thousands of bytes."""
@@ -80,9 +83,7 @@ def _fig4(figure: Figure, rows: list[Row]) -> Picture | None:
         return None
     machines = [list(group) for _, group in groupby(shown, key=lambda point: (point.kind, point.hardware))]
     width_in = 1.5 * COLUMN_IN if len(machines) == 1 else 2 * COLUMN_IN
-    canvas, axes = plt.subplots(
-        1, len(machines), figsize=(width_in, 3.4), squeeze=False, sharey=True, layout="constrained"
-    )
+    canvas, axes = subplots(1, len(machines), figsize=(width_in, 3.4), sharey=True)
     for machine, axis in zip(machines, axes.flat, strict=True):
         _machine(machine, axis)
     origin = "CPU time of one thread, median, 10th to 90th percentile. Open: printed in the paper, wall time."
@@ -116,8 +117,8 @@ def _fig4_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     said = "Time for 10 KB over that for 1 KB, on this CPU; constant is less than twice."
     return [
         *on_other_gpu("ssfusion.fig4"),
-        Verdict("ssfusion.fig4.shape", outcome, here, "measured", "", said, TIMED_BY, "half a minute on one core"),
-        compared("ssfusion.fig4.algos", 5, len(seconds), decimals=0, command=TIMED_BY),
+        Verdict("ssfusion.fig4.shape", outcome, here, "measured", "", said, "", HALF_A_MINUTE),
+        compared("ssfusion.fig4.algos", 5, len(seconds), decimals=0),
     ]
 
 
@@ -221,8 +222,6 @@ FIG4 = Figure(
 
 # ---- Table III: time of DGC on one tensor, on a GPU and on its host --------------------------------------------------
 
-HALF_A_MINUTE = "half a minute on one core"
-
 
 def _table3_finding(rows: list[Row]) -> str:
     """Return our CPU times over the paper's."""
@@ -242,15 +241,15 @@ def _table3_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     own = "Worked out from the cells that the paper prints."
     found = [
         compared("ssfusion.table3.slowdown", (0.753, 3.802), (ratios[0], ratios[-1]), relative=0.002, unit="fraction",
-                 reason=own, command="ssfx figures ssfusion.table3"),
-        Verdict("ssfusion.table3.widening", "agrees" if grows else "disagrees", here, "computed", reason=own,
-                command="ssfx figures ssfusion.table3"),
+                 reason=own),
+        says("ssfusion.table3.widening", grows, here, own),
     ]  # fmt: skip
+    found = [replace(one, command="ssfx figures ssfusion.table3") for one in found]
     for line in size_lines(rows):
         said = f"Other hardware ({line['hardware']}), and the CPU time of one thread instead of wall time."
         claim = f"ssfusion.table3.cpu.{line['size_kb']}kb"
         ours = span(line["cpu_ms"], line["cpu_ms"], "ms")
-        found.append(Verdict(claim, "not comparable", ours, "measured", "", said, TIMED_BY, HALF_A_MINUTE))
+        found.append(Verdict(claim, "not comparable", ours, "measured", "", said, "", HALF_A_MINUTE))
     return [*found, *on_other_gpu("ssfusion.table3")]
 
 

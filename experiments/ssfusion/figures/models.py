@@ -10,7 +10,7 @@ from experiments.common.claims.ledger import claims_of
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
 from experiments.common.evaluation.gaps import COMMAND as LONG_COMMAND
 from experiments.common.evaluation.gaps import LONG
-from experiments.common.evaluation.judging import ON_ONE_CORE
+from experiments.common.evaluation.judging import says
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import Table
 from experiments.common.figures.tables import Tabular
@@ -86,29 +86,21 @@ def _table2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         for key in SHARES:
             claim, why = f"ssfusion.table2.{network.claim}.{key}", f"With {network.definition}."
             printed = number(claim)
-            one = compared(claim, printed, ours[key], decimals=2, unit="%", reason=why, command=figure.command)
+            one = compared(claim, printed, ours[key], decimals=2, unit="%", reason=why)
             of_task = shares(replace(network, labels=None))[key]
             if compared(claim, printed, of_task, decimals=2).outcome != one.outcome:
                 other = f"Only with {network.definition}; that of the task has {of_task:.2f} %."
                 one = replace(one, outcome="partly", reason=other)
             found.append(one)
     every = all(one.outcome in ("agrees", "partly") for one in found)
-    found.append(
-        Verdict(
-            "ssfusion.table2.threshold", "agrees" if every else "disagrees", f"{THRESHOLD:,} elements", "computed",
-            reason="This threshold, taken as strictly less, gives every share of the table.", command=figure.command,
-            cost=ON_ONE_CORE,
-        )
-    )  # fmt: skip
-    kilobytes = [width * THRESHOLD / 1000 for width in (2, 4)]
-    found.append(
-        compared(
-            "ssfusion.table2.threshold_kb", (200.0, 200.0), (kilobytes[0], kilobytes[1]), relative=0.05, unit="KB",
-            reason="102,400 elements are 205 KB at two bytes each, and 410 KB in float32.", command=figure.command,
-            cost=ON_ONE_CORE,
-        )
-    )  # fmt: skip
-    return found
+    half, whole = (width * THRESHOLD / 1000 for width in (2, 4))
+    return [
+        *found,
+        says("ssfusion.table2.threshold", every, f"{THRESHOLD:,} elements",
+             "This threshold, taken as strictly less, gives every share of the table."),
+        compared("ssfusion.table2.threshold_kb", (200.0, 200.0), (half, whole), relative=0.05, unit="KB",
+                 reason="102,400 elements are 205 KB at two bytes each, and 410 KB in float32."),
+    ]  # fmt: skip
 
 
 def shares(network: Variant) -> dict[str, float]:
@@ -256,7 +248,7 @@ def _table4_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         said = f"{why[0].upper()}{why[1:]}."
         ours = here or task.own()
         claim = f"ssfusion.table4.{task.claim}"
-        found.append(Verdict(claim, outcome, ours, "computed", "", said, figure.command, ON_ONE_CORE))
+        found.append(says(claim, outcome, ours, said))
     models = {task.model: task.kind for task in TASKS}
     counts = {
         "models_nine": len(models),
@@ -266,7 +258,7 @@ def _table4_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     }
     for name, count in counts.items():
         claim = f"ssfusion.setup.{name}"
-        found.append(compared(claim, number(claim), count, decimals=0, command=figure.command))
+        found.append(compared(claim, number(claim), count, decimals=0))
     return found
 
 
@@ -345,9 +337,7 @@ def _table5_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         else:
             continue
         calibration = next(iter(ours.values()))["calibration"]
-        found.append(
-            Verdict(claim.id, "not comparable", words, "simulated", calibration, SAID, figure.command, ON_ONE_CORE)
-        )
+        found.append(says(claim.id, "not comparable", words, SAID, source="simulated", calibration=calibration))
     return found
 
 

@@ -15,7 +15,6 @@ from experiments.common.evaluation.gaps import (
     gaps,
     judged_gaps,
     judged_order,
-    no_row,
     tasks,
     there_is,
     usual,
@@ -97,11 +96,10 @@ def _fig2_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
         words += [task] if known else []
         pairs += [(f"{one} over {PER_TENSOR}", task.gap(one, PER_TENSOR), "below") for one in known]
         pairs += [(f"{few} over {more}", task.gap(few, more), "not below") for few, more in pairwise(known)]
-    if not pairs:
-        states = (there_is(anyhow, f"{degree} %") for degree in DEGREES)
-        there = next((state for state in states if state != NO_ROW), NO_ROW)
-        return [*found, no_row("ssfusion.fig2.mono.acc", {"several fusion degrees": there})]
-    return [*found, judged_order("ssfusion.fig2.mono.acc", pairs, words)]
+    states = (there_is(anyhow, f"{degree} %") for degree in DEGREES)
+    there = next((state for state in states if state != NO_ROW), NO_ROW)
+    missing = {} if pairs else {"several fusion degrees": there}
+    return [*found, judged_order("ssfusion.fig2.mono.acc", pairs, words, missing)]
 
 
 def _fig2_finding(rows: list[Row]) -> str:
@@ -185,10 +183,8 @@ def _fig5b_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
         )
         shown += own[:1]
     pairs = gaps(shown, ("selective", "per-tensor", "equal"), ("selective", "dense", "equal"))
-    parity = "ssfusion.fig5.acc_parity"
-    if pairs:
-        return [*found, judged_order(parity, pairs, shown)]
-    return [*found, no_row(parity, {"selective": there_is(every, "selective")})]
+    lacking = {} if pairs else {"selective": there_is(every, "selective")}
+    return [*found, judged_order("ssfusion.fig5.acc_parity", pairs, shown, lacking)]
 
 
 def _fig5b_finding(rows: list[Row]) -> str:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from experiments.common.claims.ledger import claims_by_id
-from experiments.common.claims.simulated import judged
 from experiments.common.claims.values import BASELINES, SPEED
 from experiments.common.claims.verdicts import Verdict, compared
 from experiments.common.figures.auto import AT_DENSITY, AUTO, BY_QUALITY, NO_PRINTED_TIMES, SAME_COMPRESSOR, budget_said
@@ -51,8 +50,8 @@ FIG5 = Figure(
 def _fig11_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return the verdicts on the number of rivals and on gains over them."""
     run = [rival for rival in BASELINES if any(rival in cell.rows for cell in cells(rows))]
-    number = compared("ssfusion.setup.baselines", 6, len(run), decimals=0, unit="rivals", command=figure.command)
-    return [number, *judged(figure.name, rows, figure.command)]
+    number = compared("ssfusion.setup.baselines", 6, len(run), decimals=0, unit="rivals")
+    return [number, *judge_cells(figure, rows)]
 
 
 FIG11 = Figure(
