@@ -335,11 +335,6 @@ def map_text(rows: Sequence[Row]) -> str:
     return json.dumps({"origin": {"kind": "simulated", "note": note}, "places": map_lines(places(rows)[0])}, indent=1)
 
 
-if __name__ == "__main__":
-    committed = Store(results_dir()).reference_rows("edition2026")
-    write_json(data_dir() / FILE, map_text(committed))
-
-
 def sharded_places(rows: Sequence[Row]) -> list[CheckedPlace]:
     """Return the places where no whole model fits and sharded dense training does; the best of that is `dense_s`."""
     whole = {
@@ -361,3 +356,8 @@ def sharded_sentence(rows: Sequence[Row]) -> str:
         f"configurations have a shorter step than the best of FSDP2 and HSDP by their times, and {whole.known:,} "
         "of those a quality that is not unknown; no sharded step was ever checked on GPUs, so that none surely pays"
     )
+
+
+if __name__ == "__main__":
+    committed = Store(results_dir()).reference_rows("edition2026")
+    write_json(data_dir() / FILE, map_text(committed))
