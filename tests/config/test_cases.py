@@ -179,7 +179,7 @@ BESIDE_THE_GRID = [
         "scheme=ddp", "scheme=ddp lr=0.0005", "scheme=powersgd", "scheme=powersgd compressor=powersgd(rank=16)",
         "scheme=powersgd compressor=powersgd(rank=32)", "scheme=per_tensor compressor=topk density=0.01",
         "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
-        "scheme=ddp_quantized compressor=qsgd(norm=max)", "scheme=ddp_quantized",
+        "scheme=ddp_quantized compressor=qsgd(norm=max)",
     )
 ] + [
     f"engine=virtual workload=vit_small_cifar10 seed=1 repeats=1 {method}"
