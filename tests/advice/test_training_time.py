@@ -70,10 +70,13 @@ def test_nothing_that_keeps_the_quality_of_auto_trains_much_faster(model: str) -
 
 
 def test_auto_itself_keeps_to_its_budget_in_the_long_runs() -> None:
+    """On a slow network, where it compresses; runs that sent everything dense say nothing of that."""
     (law,) = (one for one in scheme_laws() if one["scheme"] == "auto")
     assert len(law["tasks"]) == 3
-    assert all(needed(task).within(MORE_STEPS["normal"]) for task in law["tasks"].values())
-    assert all(task["long"]["unreached"] < 0.1 for task in law["tasks"].values())
+    for name, task in law["tasks"].items():
+        assert task["compression"] > 2, name
+        assert needed(task).within(MORE_STEPS["normal"]), name
+        assert task["long"]["unreached"] < 0.15, name
 
 
 def test_the_command_says_the_steps_and_what_they_rest_on(

@@ -187,8 +187,12 @@ BESIDE_THE_GRID = [
         "scheme=ddp", "scheme=ddp_quantized compressor=qsgd(norm=max)",
         "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
     )
+] + [
+    f"engine=virtual cluster=emulated_4x100mbit scheme=auto seed={seed} repeats=1 workload={words}"
+    for seed in (0, 1)
+    for words in ("lstm_wikitext2_small", "vgg_small_cifar10", "gpt2_small_wikitext2 clip_norm=1")
 ]  # fmt: skip
-"""More ranks than real ones of a small machine, and a second seed alone."""
+"""More ranks than real ones of a small machine, a second seed alone, and auto where compressing pays."""
 
 
 def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):

@@ -79,7 +79,11 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     schemes: the same of schemes that send by more than one method, with long runs alone. rank_growth: how extra steps
     of selections grow with ranks.
     """
-    rows = [row for row in rows if row.case.target_metric is not None and not row.case.scheme_options]
+    # The size of a node, which commands put in, is no option of a method.
+    rows = [
+        row for row in rows
+        if row.case.target_metric is not None and row.case.scheme_options.keys() <= {"ranks_per_node"}
+    ]  # fmt: skip
     growth = rank_growth(rows)
     long = at_usual_ranks(row for row in rows if row.case.experiment == EXPERIMENT and not sent_dense(row))
     short = [row for row in rows if row.case.experiment != EXPERIMENT]
