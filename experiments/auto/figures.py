@@ -8,6 +8,7 @@ from experiments.common.evaluation.configured import cluster
 from experiments.common.evaluation.quality_panels import origin
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, plt, scheme_colour, subplots
+from ssfx.compressors import build
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.calibration.step_law import (
@@ -28,6 +29,7 @@ from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Plan
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.auto_budget import EIGHT_BITS, FOUR_BITS
 from ssfx.schemes.search.auto_steps import MOST_UNREACHED
 from ssfx.simulator.pricing.timeline import evaluate
 
@@ -37,14 +39,16 @@ CLUSTER = "64gpu"
 MODELS = {"ResNet-152": "resnet152", "BERT-large": "bert_large"}
 GBPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 400.0)
 METHODS = {
-    "dense, 32 bits": "#d9d9d9", "16 bits": "#9ecae1", "four bits": "#4292c6", "one bit": "#084594",
+    "dense, 32 bits": "#d9d9d9", "16 bits": "#c6dbef", "eight bits": "#6baed6", "four bits": "#2171b5",
+    "one bit": "#08306b",
     "low rank": "#74c476", "top-k, agreed positions summed": "#fdae6b", "top-k gathered": "#e6550d",
     "top-k summed on the way": "#9e9ac8",
 }  # fmt: skip
 """Methods in the order in which they are stacked, with their colours."""
 _BY_COMPRESSOR = {
-    "fp16": "16 bits", "bf16": "16 bits", "qsgd": "four bits", "onebit": "one bit", "acpsgd": "low rank",
-    "powersgd": "low rank", "cltk": "top-k, agreed positions summed", "block_topk": "top-k, agreed positions summed",
+    "fp16": "16 bits", "bf16": "16 bits", "fp8": "eight bits", EIGHT_BITS: "eight bits", FOUR_BITS: "four bits",
+    "onebit": "one bit", "acpsgd": "low rank", "powersgd": "low rank", "cltk": "top-k, agreed positions summed",
+    "block_topk": "top-k, agreed positions summed",
 }  # fmt: skip
 
 
@@ -112,7 +116,10 @@ def _shares(plan: Plan) -> dict[str, float]:
         for segment in lane.segments:
             gathers = "top-k gathered" if lane.collective.startswith("all_gather") else "top-k summed on the way"
             compressor = segment.compressor
-            sent = "dense, 32 bits" if compressor is None else _BY_COMPRESSOR.get(name_of(compressor), gathers)
+            by = _BY_COMPRESSOR.get(str(compressor)) or _BY_COMPRESSOR.get(name_of(str(compressor)))
+            if by is None and compressor is not None and not build(compressor).sparse:
+                raise ValueError(f"{compressor} selects nothing, and has no name in this figure")
+            sent = "dense, 32 bits" if compressor is None else by or gathers
             shares[sent] += plan.numel(segment) / total
     return shares
 

@@ -17,6 +17,7 @@ from experiments.common.evaluation.set_ups import (
     needed_gbps,
     on_the_map,
     places,
+    together,
 )
 from ssfx.advice.cases import simulate_case
 from ssfx.advice.map_2026 import FILE, place_on_map
@@ -111,6 +112,13 @@ def test_methods_of_a_plan_tell_its_quality_and_its_way_of_sending():
         again, network = plan_of(methods_of(step.plan)), Network.of(target.profile)
         assert ways(again) == ways(step.plan)
         assert more_steps(again, network) == more_steps(step.plan, network)
+
+
+def test_records_over_as_many_steps_are_named_together() -> None:
+    nine = [f"{what} over 9 dense steps" for what in ("1 run of a at 4x", "2 runs of c at 7x")]
+    records = [nine[0], "5 runs of b at 2x over 3 dense steps", nine[1]]
+    said = "1 run of a at 4x, 2 runs of c at 7x, each over 9 dense steps; by 5 runs of b at 2x over 3 dense steps"
+    assert (together(records), together(["no step"]), together([])) == (said, "no step", "")
 
 
 def test_four_bits_of_transformers_have_a_quality_where_training_clips(

@@ -126,7 +126,7 @@ def median_points(rows: Sequence[Row], column: str) -> list[Point]:
 # ---- a panel a network -----------------------------------------------------------------------------------------------
 
 QUALITY = {"f1": "F1", "top1": "top-1 accuracy", "perplexity": "perplexity"}
-LINE_IN = 0.19
+LINE_IN = 0.18
 """Height of the line of one method."""
 ABSENT: dict[str, Any] = {"va": "center", "fontsize": 6, "color": "#777777", "fontstyle": "italic"}
 

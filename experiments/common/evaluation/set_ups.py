@@ -222,7 +222,7 @@ class Counted:
         """What holds, in a few sentences."""
         where = f"; nine in ten of these have at most {self.most_gbps:.3g} Gbit/s per GPU" if self.sure else ""
         known = (
-            f"In {self.known:,} of those the time to quality is shorter, by {'; by '.join(self.records)}. For the "
+            f"In {self.known:,} of those the time to quality is shorter, by {together(self.records)}. For the "
             f"other {self.faster - self.known:,}" if self.known else "For all of those"
         )  # fmt: skip
         return (
@@ -230,6 +230,15 @@ class Counted:
             f"time to quality{where}. In {self.faster:,} it shortens the step by its times. {known} the quality is "
             "unknown, because no run is recorded of such a network at such a compression, or worse"
         )
+
+
+def together(records: Iterable[str]) -> str:
+    """Return the words of records, those over as many steps and ranks with these named once."""
+    parts = grouped((one.partition(" over ") for one in records), lambda part: part[2])
+    return "; by ".join(
+        f"{', '.join(what for what, *_ in own)}{', each' if len(own) > 1 else ''}{' over ' if over else ''}{over}"
+        for over, own in parts.items()
+    )
 
 
 def counted(found: Iterable[CheckedPlace]) -> Counted:
