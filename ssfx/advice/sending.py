@@ -48,17 +48,23 @@ def more_steps(plan: Plan, network: Network, train_steps: int = TRAIN_STEPS) -> 
 
 def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
     """Return what a training of so many dense steps of `network` needs with the plan's methods on the plan's ranks:
-    that of the worst, resting on as many runs as the method with the fewest.
+    that of the worst, of equal ones that with the fewest runs, resting on as many as the method with the fewest.
 
     Fewer steps than dense training are noise, and count as none. Without a share where a record holds for none of its
     family, its optimizer and its compression, or where runs missed the quality.
     """
     network = replace(network, ranks=plan.world_size)
     records = {
-        _of_method(collective, one, network, train_steps) for collective, one in _segments(plan) if one.compressor
-    }
-    worst = max(records, key=lambda known: inf if known.worst is None else known.worst, default=DENSE_STEPS)
-    return replace(worst.no_gain, runs=min((known.runs for known in records), default=0))
+        _of_method(collective, one, network, train_steps).no_gain for collective, one in _segments(plan)
+        if one.compressor
+    }  # fmt: skip
+    worst = max(records, key=_least_sure, default=DENSE_STEPS)
+    return replace(worst, runs=min((known.runs for known in records if known.runs), default=0))
+
+
+def _least_sure(known: Needed) -> tuple[float, float]:
+    """Return a key by which the worst record is the largest, and of equal ones the one of fewest runs, if of any."""
+    return inf if known.worst is None else known.worst, -known.runs if known.runs else -inf
 
 
 def _of_method(collective: str, one: Segment, network: Network, train_steps: int) -> Needed:

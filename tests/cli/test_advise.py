@@ -235,7 +235,7 @@ def test_a_node_has_the_cards_of_its_kind_and_the_network_between_nodes_heads_th
 def test_the_command_to_type_next_works_whatever_is_said_of_the_training(monkeypatch, capsys):
     """What a training's quality rests on is a budget of auto there, and no key of a step."""
     few(monkeypatch, "auto", "ddp")
-    words = ("model=bert_large", "cluster=acpsgd_10gbe", "train_steps=5000")
+    words = ("model=gnmt8", "cluster=acpsgd_10gbe", "train_steps=5000")
     assert main(["advise", *words, "density=0.1"]) == 0
     (command,) = (line for line in capsys.readouterr().out.splitlines() if "ssfx simulate" in line)
     asked = shlex.split(command.partition(" --why")[0])
@@ -244,13 +244,13 @@ def test_the_command_to_type_next_works_whatever_is_said_of_the_training(monkeyp
 
 
 def test_clip_norm_says_which_runs_a_quality_rests_on(monkeypatch, capsys):
-    """Four bits of a transformer are within the budget where gradients are clipped; else 16 bits are."""
-    few(monkeypatch, "auto", "ddp")
+    """Four bits of a transformer are within the budget where gradients are clipped; else eight are."""
+    few(monkeypatch, "auto", "ddp_fp16", "ddp")
     for words, clips in (((), False), (("clip_norm=null",), False), (("clip_norm=1",), True)):
         asked = ["advise", "model=bert_large", "cluster=acpsgd_10gbe", "target=quality", "--json", *words]
         (auto,) = (one for one in json.loads(output(capsys, *asked)) if one["scheme"] == "auto")
         assert ("transformers with adamw and clipping at 6.86x" in json.dumps(auto)) is clips
-        assert ("at 2x" in json.dumps(auto)) is not clips
+        assert ("and clipping at 3.97x" in json.dumps(auto)) is not clips
     for model, word, hint in (("bert_large", "density=0.1", True), ("bert_large", "clip_norm=1", False),
                               ("lstm_650", "density=0.1", False)):  # fmt: skip
         assert main(["advise", f"model={model}", "cluster=acpsgd_10gbe", word]) == 0

@@ -77,7 +77,7 @@ class Dataset(ABC):
 
     def __init__(self, options: Any = NoOptions()) -> None:  # noqa: B008 (frozen)
         self.options = options
-        self.seq_len = getattr(options, "seq_len", 0)
+        self.seq_len = vars(options).get("seq_len", 0)
 
     def missing(self) -> str:
         """Return one line that says which files are missing and where to put them, "" when there is nothing to say.
