@@ -89,6 +89,18 @@ def test_a_method_that_sent_far_more_than_it_was_asked_to_says_so() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("sent_bytes", "mark"), [(8.0, " (sent dense)"), (1.0, "")])
+def test_auto_is_asked_for_no_density_and_its_bytes_tell_what_it_sent(sent_bytes: float, mark: str) -> None:
+    rows = [
+        replace(one, metrics=one.metrics | {"sent_bytes": sent})
+        for scheme, sent in (("ddp", 8.0), ("auto", sent_bytes))
+        for one in seeds(scheme, 0.5)
+    ]
+    (task,) = tasks(rows, lambda row: row.case.scheme)
+    panel = Panel("", task, {}, "ddp")
+    assert (panel.mark("ddp"), panel.mark("auto")) == ("", mark)
+
+
 GPT2 = "gpt2_small_wikitext2"
 
 

@@ -65,17 +65,21 @@ class Spread:
 def sent_mark(rows: Sequence[Row], dense: Sequence[Row]) -> str:
     """Return what runs sent that sent far more than they asked for, "dense" or "93 %"; else "".
 
-    Simulated runs have no density that was counted: bytes say whether all was sent dense.
+    Simulated runs have no density that was counted, and `auto` asks for none: bytes say whether all was sent dense.
     """
+    bytes_sent, all_bytes = (median_of(one, "sent_bytes") for one in (rows, dense))
+    as_dense = "dense" if bytes_sent is not None and bytes_sent == all_bytes else ""
+    if all(row.case.scheme == "auto" for row in rows):
+        return as_dense
     asked = [row.case.density for row in rows]
     if any(one is None or one == 1 for one in asked):
         return ""
     sent = median_of(rows, "achieved_density")
-    bytes_sent, all_bytes = (median_of(one, "sent_bytes") for one in (rows, dense))
-    if sent == 1 or (sent is None and bytes_sent is not None and bytes_sent == all_bytes):
+    if sent is None:
+        return as_dense
+    if sent == 1:
         return "dense"
-    far = sent is not None and sent > FAR * max(one or 0.0 for one in asked)
-    return f"{100 * sent:.3g} %" if sent is not None and far else ""
+    return f"{100 * sent:.3g} %" if sent > FAR * max(one or 0.0 for one in asked) else ""
 
 
 def median_of(rows: Sequence[Row], name: str) -> float | None:
