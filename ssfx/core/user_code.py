@@ -9,13 +9,17 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ssfx.core.errors import ConfigError, unknown
+
+SAID = ("sample", "num_values", "targets", "batch_size", "optimizer", "files")
+"""What a file may say of its function."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def own_code(name: str) -> OwnCode:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise ConfigError(f"{path} is no Python: {error.msg} in line {error.lineno}") from None
-    says = _says(tree, function)
+    says = _says(tree, function, path)
     now = hashlib.sha256(b"".join([text, *_digests(path, f"{function}.files", says.get("files", ()))])).hexdigest()[:8]
     if digest not in ("", now):
         raise ConfigError(
@@ -120,18 +124,66 @@ def _names(tree: ast.Module) -> set[str]:
     return found
 
 
-def _says(tree: ast.Module, function: str) -> dict[str, Any]:
-    """Return what `function.key = value` says at the top level, where the value is plain."""
-    found = {}
+def _says(tree: ast.Module, function: str, path: Path) -> dict[str, Any]:
+    """Return what `function.key = value` says at the top level: plain values, or names that stand for such there.
+
+    ConfigError where one of SAID is neither, as to find its value the file would have to run.
+    """
+    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for node in tree.body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == function:
-            assert isinstance(node, ast.Assign)
+        for target, value in _assigned(node):
             try:
-                found[target.attr] = ast.literal_eval(node.value)
-            except ValueError:
-                continue
+                given = ast.literal_eval(_Named(plain).visit(deepcopy(value))) if value else None
+            except (ValueError, TypeError):
+                value = None
+            if isinstance(target, ast.Name):
+                plain.pop(target.id, None)
+                plain |= {target.id: given} if value and isinstance(given, Hashable) else {}  # a list may grow later
+            elif isinstance(target, ast.Attribute) and ast.unparse(target.value) == function:
+                if value:
+                    found[target.attr] = given
+                elif target.attr in SAID:
+                    raise ConfigError(
+                        f"{path}, line {target.lineno}: {function}.{target.attr} must be plain values, or names of "
+                        "numbers, strings or tuples above, as it is read without running the file"
+                    )
     return found
+
+
+def _assigned(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """Yield what a statement assigns to, each with its value; None where the value is not written there."""
+    if isinstance(node, ast.AnnAssign) and node.value:
+        yield node.target, node.value
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            if (
+                isinstance(target, ast.Tuple)
+                and isinstance(node.value, ast.Tuple)
+                and len(target.elts) == len(node.value.elts)
+            ):
+                yield from zip(target.elts, node.value.elts, strict=True)
+            else:
+                yield from ((one, node.value if one is target else None) for one in _targets(target))
+    elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield from ((one, None) for one in _targets(node))
+
+
+def _targets(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield every name and attribute that is assigned to within `node`."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Store):
+            yield one
+
+
+class _Named(ast.NodeTransformer):
+    """Puts the plain value of a name in its place."""
+
+    def __init__(self, plain: Mapping[str, Any]) -> None:
+        self.plain = plain
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(self.plain[node.id]) if node.id in self.plain else node
 
 
 def _from_module(module: str) -> Any:

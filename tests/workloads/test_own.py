@@ -36,17 +36,39 @@ def test_a_function_is_found_and_read_without_running_its_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    "lines",
     [
-        (f"{FILE}:smal", "did you mean 'small'"),
-        ("nowhere.py:build", "there is no file"),
-        ("no.such.module:build", "no module no.such.module is installed"),
-        (f"{FILE}:small#00000000", "was changed since"),
+        "SEQ = 64\nbuild.sample = (SEQ,)\n",
+        "SEQ, WORDS = 64, 128\nbuild.sample: tuple = (SEQ,)\n",
+        "SEQ: int = 64\nSHAPE = (SEQ,)\nbuild.sample = SHAPE\n",
+        "SEQ = 64\nbuild.sample = (SEQ,)\nSEQ = 32\n",
     ],
 )
-def test_what_is_not_there_is_one_line(name: str, message: str) -> None:
+def test_what_a_function_says_may_be_by_names_of_plain_values(tmp_path: Path, lines: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"def build(): pass\n{lines}")
+    assert own_code(f"{path}:build").says["sample"] == (64,)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "from sizes import SEQ\nbuild.sample = (SEQ,)\n",
+        "SEQ = 64\nif True:\n    SEQ = 32\nbuild.sample = (SEQ,)\n",
+        "SEQ = 64\nSEQ += 1\nbuild.sample = (SEQ,)\n",
+        "SEQ, WORDS = sizes()\nbuild.sample = (SEQ,)\n",
+        "SIZES = [64]\nSIZES.append(2)\nbuild.sample = SIZES\n",
+        "if True:\n    build.sample = (64,)\n",
+        "build.num_values = len('abc')\n",
+    ],
+)
+def test_what_would_need_the_file_to_run_is_refused_and_not_passed_over(tmp_path: Path, lines: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"def build(): pass\n{lines}")
+    line = 1 + lines.count("\n")
+    message = rf"mine\.py, line {line}: build\.(sample|num_values) must be plain values, .* without running the file$"
     with pytest.raises(ConfigError, match=message):
-        models[name]
+        own_code(f"{path}:build")
 
 
 def test_another_text_is_another_model(tmp_path: Path) -> None:
