@@ -71,6 +71,20 @@ def test_what_would_need_the_file_to_run_is_refused_and_not_passed_over(tmp_path
         own_code(f"{path}:build")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (f"{FILE}:smal", "did you mean 'small'"),
+        ("nowhere.py:build", "there is no file"),
+        ("no.such.module:build", "no module no.such.module is installed"),
+        (f"{FILE}:small#00000000", "was changed since"),
+    ],
+)
+def test_what_is_not_there_is_one_line(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        models[name]
+
+
 def test_another_text_is_another_model(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def build(): pass\n")
