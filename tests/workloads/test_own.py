@@ -142,6 +142,20 @@ def test_a_run_of_both_trains_and_is_scored() -> None:
     assert result.metrics["top1"] > 0.5
 
 
+@pytest.mark.parametrize(
+    ("words", "trained"),
+    [
+        ("", (5, "adam", 0.001)),
+        ("batch_size=7 lr=0.1", (7, "adam", 0.1)),
+        ("optimizer=sgd", (5, "sgd", 0.01)),
+        ("workload=text_gpt2", (8, "adamw", 0.001)),
+    ],
+)
+def test_a_run_trains_as_the_file_says_where_the_command_does_not(words: str, trained: tuple[int, str, float]) -> None:
+    (case,) = resolve_job([f"model={FILE}:small", "dataset=synthetic", "scheme=ddp", *words.split()]).cases
+    assert (case.batch_size, case.optimizer, case.lr) == trained
+
+
 def test_a_model_that_does_not_take_a_batch_is_named_with_the_data_set() -> None:
     case = make_case(model=f"{FILE}:small", dataset="digits", steps=1, batch_size=10, scheme="ddp")
     said = r"own_models\.py:small fails on a batch of dataset=digits, 10x1x32x32: (addmm: )?mat1 and mat2 shapes cannot"

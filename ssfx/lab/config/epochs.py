@@ -13,8 +13,13 @@ from ssfx.core.component_file import path_of
 from ssfx.core.errors import ConfigError
 from ssfx.core.numbers import numeric
 from ssfx.core.spec import name_of
+from ssfx.core.user_code import is_own, own_code
 from ssfx.core.yaml_file import read_yaml
 from ssfx.perf_model.cluster_file import cluster_of
+
+
+RATE = 0.001
+"""Of an own model's optimizer where nobody says any: torch's default."""
 
 
 def with_recipe(request: Request) -> Request:
@@ -34,10 +39,15 @@ def with_usual_workload(point: Point) -> Point:
     """Return `point`; a model that is named without a workload has its own.
 
     Of several, that of the data set named, and one that says its epochs before others. Otherwise BERT would have the
-    batch and the optimizer of the default, a small network for digits.
+    batch and the optimizer of the default, a small network for digits. A model of the user's own has what its file
+    says, and RATE where its optimizer is not that of the default.
     """
     if "model" not in point or "workload" in point:
         return point
+    if is_own(model := str(point["model"])):
+        says = own_code(model).says
+        own = {key: says[key] for key in ("batch_size", "optimizer") if key in says} | point
+        return own if own.get("optimizer", "sgd") == "sgd" else {"lr": RATE, **own}
     asked = name_of(str(point.get("dataset", "")))
     of_model = [
         (dataset != asked, not epochs, name)
