@@ -17,7 +17,6 @@ from ssfx.core.user_code import is_own, own_code
 from ssfx.core.yaml_file import read_yaml
 from ssfx.perf_model.cluster_file import cluster_of
 
-
 RATE = 0.001
 """Of an own model's optimizer where nobody says any: torch's default."""
 
