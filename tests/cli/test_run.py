@@ -115,6 +115,16 @@ def test_a_cluster_that_is_not_here_is_simulated_and_that_is_said_first(capsys):
     assert captured.err == ""
 
 
+def test_virtual_ranks_whose_times_nobody_knows_are_refused_before_any_starts(monkeypatch, capsys):
+    started = []
+    monkeypatch.setattr(engines["virtual"], "run", lambda cases, *_, **__: started.append(cases))
+    said = refusal(
+        capsys, "run", "engine=virtual", "cluster=emulated_4x1gbit", "model=resnet_tiny", "scheme=ddp,ddp_quantized"
+    )
+    assert "no times for compressor fp8 on emulated_4x1gbit" in said
+    assert started == []
+
+
 def test_simulated_rows_are_drawn(tmp_path, capsys):
     words = "run experiment=throughput cluster=16gpu scheme=ddp,ssfusion_oi workload=resnet152_imagenet"
     out = output(capsys, *words.split())

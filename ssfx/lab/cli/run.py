@@ -123,9 +123,9 @@ def _work(
     if printed:
         print_scripts(job, todo, store)
         return []
+    if job.engine == "virtual" or (dry_run and job.engine == "simulate"):
+        check_simulations(todo)
     if dry_run:
-        if job.engine in ("simulate", "virtual"):
-            check_simulations(job.cases)
         for case in job.cases:
             click.echo(f"{case.run_id}  {states[case.run_id]:8}  {case.label}  seed {case.seed} repeat {case.repeat}")
         return []
