@@ -177,6 +177,22 @@ def test_a_data_set_of_ones_own_has_a_fingerprint_and_may_hold_nothing_out(tmp_p
     assert datasets.build(f"{path}:make").fingerprint() != before
 
 
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        ("[{'input_ids': 1, 'labels': 2}]", "must give samples .* its first is {'input_ids': 1, 'labels': 2}$"),
+        ("torch.zeros(3)", r"must give samples .* its first is tensor\(0\.\)$"),
+        ("[(1, 2, 3)]", r"must give samples .* its first is \(1, 2, 3\)$"),
+        ("[]", "fails with train=True: IndexError"),
+    ],
+)
+def test_a_sample_that_is_no_pair_is_told_with_what_it_is(tmp_path: Path, samples: str, said: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"import torch\ndef make(train): return {samples}\n")
+    with pytest.raises(ConfigError, match=said):
+        datasets.build(f"{path}:make").samples(train=True)
+
+
 def test_more_ranks_than_held_out_samples_agree_on_what_they_add_up(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import torch\ndef make(train):\n    return [(torch.ones(2), i % 2) for i in range(3)]\n")

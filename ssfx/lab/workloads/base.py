@@ -6,6 +6,7 @@ import hashlib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any
 
 from ssfx.core.errors import ConfigError, RunError
@@ -56,10 +57,13 @@ class OwnDataset(SampledDataset):
         function = code.load()
         try:
             found = function(train)
+            first = None if found is None else found[0]
         except Exception as error:
             raise ConfigError(f"{code.name} fails with train={train}: {type(error).__name__}: {error}") from error
         if found is None:
             raise RunError(f"{code.name} returns nothing for train={train}")
+        if not isinstance(first, tuple | list) or len(first) != 2:
+            raise ConfigError(f"{code.name} must give samples (input, target), and its first is {shortened(first)}")
         return found
 
     def fingerprint(self) -> str:
