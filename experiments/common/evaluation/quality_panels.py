@@ -327,5 +327,5 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
     for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):
         tick.set_color("black" if panel.of(method) else "#777777") if panel.task else None
     mark_names(axis)
-    axis.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"final quality over {words(panel.against)} of its seed (%)")
+    axis.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"final quality, % of that of {words(panel.against)}")
     axis.grid(axis="x")
