@@ -54,10 +54,10 @@ def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
     family, its optimizer and its compression, or where runs missed the quality.
     """
     network = replace(network, ranks=plan.world_size)
-    records = {
+    records = [  # in the order of the plan, which decides between equally good ones
         _of_method(collective, one, network, train_steps).no_gain for collective, one in _segments(plan)
         if one.compressor
-    }  # fmt: skip
+    ]  # fmt: skip
     worst = max(records, key=_least_sure, default=DENSE_STEPS)
     return replace(worst, runs=min((known.runs for known in records if known.runs), default=0))
 
