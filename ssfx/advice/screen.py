@@ -113,7 +113,8 @@ def _quality(best: Entry) -> str:
         return f"what {best.scheme} sends counts as dense: {found.source}{ask}"
     return (
         f"what {best.scheme} sends needs {found.share or 0.0:.0%} more steps than a dense training of "
-        f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, small networks and batches all{ask}"
+        f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, "
+        f"small networks and batches all{ask}"
     )
 
 
