@@ -157,16 +157,19 @@ def _assigned(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
         yield node.target, node.value
     elif isinstance(node, ast.Assign):
         for target in node.targets:
-            if (
-                isinstance(target, ast.Tuple)
-                and isinstance(node.value, ast.Tuple)
-                and len(target.elts) == len(node.value.elts)
-            ):
-                yield from zip(target.elts, node.value.elts, strict=True)
-            else:
-                yield from ((one, node.value if one is target else None) for one in _targets(target))
+            yield from _pairs(target, node.value)
     elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield from ((one, None) for one in _targets(node))
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for one, its in zip(target.elts, value.elts, strict=False):  # unequal ones fail when the file runs
+            yield from _pairs(one, its)
+    elif isinstance(target, ast.Name | ast.Attribute):
+        yield target, value
+    else:
+        yield from ((one, None) for one in _targets(target))
 
 
 def _targets(node: ast.AST) -> Iterator[ast.expr]:

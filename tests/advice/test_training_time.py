@@ -5,13 +5,15 @@ from math import inf
 
 import pytest
 
+from ssfx.advice import sending
 from ssfx.advice.ranking import Advice, advise
 from ssfx.advice.sending import steps_of
 from ssfx.advice.time_to_quality import training_times
 from ssfx.cli import main
 from ssfx.config.advice_question import resolve_setting, split_steps
 from ssfx.core.errors import ConfigError
-from ssfx.schemes.search.auto_steps import MORE_STEPS, needed, scheme_laws
+from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
+from ssfx.schemes.search.auto_steps import MORE_STEPS, Needed, needed, scheme_laws
 
 WORDS = ["model=lstm_wikitext2", "cluster=acpsgd_10gbe", "cluster.nodes=4", "cluster.devices_per_node=1"]
 NAMES = ("ddp", "ddp_fp16", "powersgd", "ssfusion_oi", "per_tensor", "cltk", "gtopk", "auto")
@@ -100,3 +102,13 @@ def test_a_number_of_steps_is_a_whole_one(text: str) -> None:
     with pytest.raises(ConfigError, match="is no number of steps"):
         split_steps([f"train_steps={text}"])
     assert split_steps(["a=1", "train_steps=10_000"]) == (("a=1",), 10_000)
+
+
+def test_of_equally_good_records_a_plan_rests_on_that_of_its_first_message(monkeypatch, asked: Advice) -> None:
+    """Pages are written from it, so it must not change from process to process."""
+    tensors = tuple(TensorSpec(f"t{number}", (8,)) for number in range(8))
+    monkeypatch.setattr(sending, "_of_method", lambda _, one, *__: Needed(0.0, f"runs of {one.tensors[0]}", 0.0, 2))
+    for order in (tensors, tensors[::-1]):
+        buckets = tuple(Bucket((Lane("all_gather", (Segment((one.name,), "dgc", 0.5),)),)) for one in order)
+        plan = Plan("auto", 2, tensors, buckets, launch_in_order(buckets, tensors))
+        assert steps_of(plan, asked.setting.network, 2000).source == f"runs of {order[0].name}"

@@ -115,7 +115,7 @@ def test_a_cluster_that_is_not_here_is_simulated_and_that_is_said_first(capsys):
     assert captured.err == ""
 
 
-def test_virtual_ranks_whose_times_nobody_knows_are_refused_before_any_starts(monkeypatch, capsys):
+def test_virtual_ranks_of_unknown_times_are_refused_before_any_starts(monkeypatch, capsys):
     started = []
     monkeypatch.setattr(engines["virtual"], "run", lambda cases, *_, **__: started.append(cases))
     said = refusal(

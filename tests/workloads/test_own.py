@@ -39,7 +39,7 @@ def test_a_function_is_found_and_read_without_running_its_file(tmp_path: Path) -
     "lines",
     [
         "SEQ = 64\nbuild.sample = (SEQ,)\n",
-        "SEQ, WORDS = 64, 128\nbuild.sample: tuple = (SEQ,)\n",
+        "(SEQ, LAYERS), WORDS = (64, 2), 128\nbuild.sample: tuple = (SEQ,)\n",
         "SEQ: int = 64\nSHAPE = (SEQ,)\nbuild.sample = SHAPE\n",
         "SEQ = 64\nbuild.sample = (SEQ,)\nSEQ = 32\n",
     ],
@@ -56,6 +56,8 @@ def test_what_a_function_says_may_be_by_names_of_plain_values(tmp_path: Path, li
         "from sizes import SEQ\nbuild.sample = (SEQ,)\n",
         "SEQ = 64\nif True:\n    SEQ = 32\nbuild.sample = (SEQ,)\n",
         "SEQ = 64\nSEQ += 1\nbuild.sample = (SEQ,)\n",
+        "SEQ = 64\n(SEQ, *_), _ = (32, 1), 2\nbuild.sample = (*_, SEQ)\n",
+        "SEQ = 64\n_, *SEQ = 32, 1\nbuild.sample = SEQ\n",
         "SEQ, WORDS = sizes()\nbuild.sample = (SEQ,)\n",
         "SIZES = [64]\nSIZES.append(2)\nbuild.sample = SIZES\n",
         "if True:\n    build.sample = (64,)\n",
@@ -182,6 +184,7 @@ def test_a_data_set_of_ones_own_has_a_fingerprint_and_may_hold_nothing_out(tmp_p
     [
         ("[{'input_ids': 1, 'labels': 2}]", "must give samples .* its first is {'input_ids': 1, 'labels': 2}$"),
         ("torch.zeros(3)", r"must give samples .* its first is tensor\(0\.\)$"),
+        ("[torch.zeros(9, 9)]", r"must give samples .* its first is tensor.*$"),
         ("[(1, 2, 3)]", r"must give samples .* its first is \(1, 2, 3\)$"),
         ("[]", "fails with train=True: IndexError"),
     ],
@@ -189,8 +192,9 @@ def test_a_data_set_of_ones_own_has_a_fingerprint_and_may_hold_nothing_out(tmp_p
 def test_a_sample_that_is_no_pair_is_told_with_what_it_is(tmp_path: Path, samples: str, said: str) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f"import torch\ndef make(train): return {samples}\n")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as caught:
         datasets.build(f"{path}:make").samples(train=True)
+    assert "\n" not in str(caught.value)
 
 
 def test_more_ranks_than_held_out_samples_agree_on_what_they_add_up(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ssfx.core.yaml_file import read_yaml
 from ssfx.perf_model.cluster_file import cluster_of
 
 RATE = 0.001
-"""Of an own model's optimizer where nobody says any: torch's default."""
+"""Of an own model's optimizer where none is given: torch's default."""
 
 
 def with_recipe(request: Request) -> Request:

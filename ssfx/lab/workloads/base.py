@@ -63,7 +63,8 @@ class OwnDataset(SampledDataset):
         if found is None:
             raise RunError(f"{code.name} returns nothing for train={train}")
         if not isinstance(first, tuple | list) or len(first) != 2:
-            raise ConfigError(f"{code.name} must give samples (input, target), and its first is {shortened(first)}")
+            shown = " ".join(shortened(first).split())
+            raise ConfigError(f"{code.name} must give samples (input, target), and its first is {shown}")
         return found
 
     def fingerprint(self) -> str:
