@@ -10,7 +10,7 @@ import click
 from ssfx.advice.cases import over_shards
 from ssfx.advice.sharded_steps import Asked, plan_sharded, simulate_sharded
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.terminal import print_table
+from ssfx.cli.terminal import print_table, say
 from ssfx.config.plans import plan_of, profile_of, resolve_plan
 from ssfx.core.errors import ConfigError
 from ssfx.core.progress import doing
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ssfx.planning.sharding import ShardedPlan
 
 
+INDENT = "    "
+"""Before the lines of a sentence but the first."""
 _ROWS = 8
 """Lanes that are printed of a plan; a group has one, and blocks are alike."""
 
@@ -80,8 +82,10 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     traffic = plan_traffic(made)
     click.echo(f"on the wire: {bytes_text(traffic.sent_bytes)} sent in {traffic.messages} messages per rank and step")
     for note, text in made.notes:
-        if note != "predicted_ms":  # F below, to more digits
-            click.echo(f"{note}: {text}")
+        if note not in ("predicted_ms", "not used"):  # F below, to more digits, and a line for all that was not used
+            say(f"{note}: {text}", INDENT, first="")
+    if any(note == "not used" for note, _ in made.notes):
+        click.echo("not used: other methods, each for a reason that --why gives")
     if odd := degenerated(made, parts.density):
         click.secho(odd, fg="yellow")
     needed = device_memory(profile, made, planned.cluster.device, precision=planned.precision)
@@ -99,12 +103,12 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
     )
     precision = "" if planned.precision == "fp32" else f", {planned.precision}"
     on_what = f"{profile.device}{measured_on(profile.origin)}, batch {profile.batch_size}{precision}"
-    click.echo(f"profile: {profile.origin.kind}, {on_what}. {profile.origin.how}")
+    say(f"profile: {profile.origin.kind}, {on_what}. {profile.origin.how}", INDENT, first="")
     for caution in cautions(profile, planned.cluster):
-        click.secho(f"beware: {caution}", fg="yellow")
+        say(f"beware: {caution}", INDENT, first="", fg="yellow")
     if outside := _extrapolated(made, costs):
         click.secho(outside, fg="yellow")
-    click.echo(f"costs: {costs.origin.kind}{measured_on(costs.origin)}. {costs.origin.note}")
+    say(f"costs: {costs.origin.kind}{measured_on(costs.origin)}. {costs.origin.note}", INDENT, first="")
     click.echo(f"digest {made.digest}")
 
 

@@ -7,11 +7,11 @@ from ssfx.advice.sharded_steps import Others
 from ssfx.config.clusters import check_recorded
 from ssfx.config.components import Components, complete, components, on_nodes
 from ssfx.config.compose import chosen, compose, expanded
-from ssfx.config.iteration_time import KEY, split_words
+from ssfx.config.iteration_time import KEY, split_words, timed_model
 from ssfx.config.overrides import read
 from ssfx.config.schema import Settings
 from ssfx.config.shared_model import shared_model, with_memory
-from ssfx.config.simulations import PLAN_KEYS
+from ssfx.config.simulations import PLAN_KEYS, with_custom
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster import Cluster
@@ -19,8 +19,9 @@ from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.devices import has_sheet
 from ssfx.perf_model.operator_counts import is_counted
 from ssfx.perf_model.plan_costs import costs_on, nominal_costs
-from ssfx.perf_model.saved_profiles import is_saved, lasting, saved_profile
-from ssfx.perf_model.shipped_profiles import load_shipped, profile_on
+from ssfx.perf_model.saved_profiles import is_saved, lasting
+from ssfx.perf_model.shipped_profiles import load_shipped
+from ssfx.perf_model.target import profile_for
 from ssfx.planning.costs import Costs
 from ssfx.planning.exempt import exempt_by_name, exempted
 from ssfx.planning.plan import Plan
@@ -38,6 +39,10 @@ class Planned:
     device: str
     cluster: Cluster
     parts: Components
+    batch_size: int
+    """Samples per rank."""
+    optimizer: str
+    """By which the network is trained: what compression costs in quality depends on it."""
     iteration_ms: float | None = None
     """Measured time of an iteration on one device, where it was given."""
     precision: str = "fp32"
@@ -58,7 +63,7 @@ def resolve_plan(words: Iterable[str]) -> Planned:
         if key not in PLAN_KEYS and not key.startswith(("scheme.", "compressor.", "cluster.")):
             raise ConfigError(f"a plan does not depend on {key}; it takes {', '.join((*PLAN_KEYS, KEY))}")
     point = single(request, "plan")
-    config = compose(complete(expanded({"scheme": chosen(point, "scheme"), **point})))
+    config = compose(complete(with_custom(expanded({"scheme": chosen(point, "scheme"), **point}))))
     settings = Settings.of(config)
     cluster = cluster_of(config["cluster"], settings.world_size, settings.device)
     check_recorded(point, cluster)
@@ -67,15 +72,16 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     if shared is None:
         parts = on_nodes(parts, cluster)
     return Planned(
-        name, cluster.device, cluster, with_memory(parts, shared, asked=False), iteration_ms, settings.precision,
-        shared, settings.shard_compressor, Others(settings.weights, settings.exempt),
+        name, cluster.device, cluster, with_memory(parts, shared, asked=False), settings.batch_size,
+        settings.optimizer, iteration_ms, settings.precision, shared, settings.shard_compressor,
+        Others(settings.weights, settings.exempt),
     )  # fmt: skip
 
 
 def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
     """Return the plan, its profile, and the costs it rests on, or why there are none.
 
-    The profile is of the cluster's devices at the customary batch size; only of a model whose work was never counted,
+    The profile is that of `ssfx simulate`, of the cluster's devices; only of a model whose work was never counted,
     or of GPUs without a data sheet, it is the one of other devices. A scheme that plans by costs needs them all:
     ConfigError when one is not shipped. The others do not look at them.
     """
@@ -97,12 +103,9 @@ def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:
 
 def profile_of(planned: Planned) -> Profile:
     """Return the profile that a plan is made for; see `plan_of`."""
-    model, on, precision = planned.model, planned.cluster.device, planned.precision
-    if is_saved(model):
-        profile = saved_profile(model, on, precision=precision, host_us=planned.cluster.host_us)
-    elif precision != "fp32" or (is_counted(model) and has_sheet(on)):
-        host_s = planned.cluster.host_s if planned.iteration_ms is None else 0.0  # a given time has the host in it
-        profile = profile_on(model, on, precision=precision, host_s=host_s)
-    else:
-        profile = load_shipped(model)
+    model, cluster, precision = planned.model, planned.cluster, planned.precision
+    if is_saved(model) or precision != "fp32" or (is_counted(model) and has_sheet(cluster.device)):
+        timed = timed_model(model, planned.iteration_ms)
+        return profile_for(timed, cluster, planned.batch_size, planned.optimizer, precision)
+    profile = load_shipped(model)
     return profile if planned.iteration_ms is None else lasting(profile, planned.iteration_ms)

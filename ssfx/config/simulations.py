@@ -14,18 +14,18 @@ from ssfx.config.sweep import points_of
 from ssfx.core.case import LATER_FIELDS, Case
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster_file import cluster_of
-from ssfx.perf_model.operator_counts import model_work
+from ssfx.perf_model.operator_counts import is_counted, model_work
 from ssfx.perf_model.roofline import STEP_TRAFFIC
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.target import target_of
 
 PLAN_KEYS = (
     "scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device", "precision",
-    *SHARDING_KEYS,
+    "batch_size", "optimizer", *SHARDING_KEYS,
 )  # fmt: skip
 """What a plan depends on."""
 
-SIMULATION_KEYS = (*PLAN_KEYS, "batch_size", "optimizer", "accumulate", "memory")
+SIMULATION_KEYS = (*PLAN_KEYS, "accumulate", "memory")
 """What a simulated step depends on."""
 
 WITHOUT_EFFECT = (
@@ -82,6 +82,8 @@ def with_custom(point: Point) -> Point:
         saved = saved_profile(point["model"])
         step = saved.optimizer if saved.optimizer in STEP_TRAFFIC else "sgd"
         return {"batch_size": saved.batch_size or 1, "optimizer": step, **point}
+    if not is_counted(point["model"]):
+        return point
     work = model_work(point["model"])
     return {"batch_size": work.batch_size, "optimizer": work.optimizer, **point}
 

@@ -129,6 +129,13 @@ def test_why_explains_a_plan_of_auto_in_words_and_a_picture(capsys):
     assert max(map(len, lines)) <= 100
 
 
+def test_methods_that_auto_did_not_use_are_named_by_why_alone(capsys):
+    asked = ["model=vgg16", "cluster=16gpu", "scheme=auto"]
+    told, why = (output(capsys, "plan", *asked, *more).splitlines() for more in ([], ["--why"]))
+    assert sum(line.startswith("not used: ") for line in told) == 1
+    assert sum(line.startswith("not used: ") for line in why) > 10
+
+
 def test_why_is_for_auto(capsys):
     assert main(["plan", "scheme=ddp", "cluster=16gpu", "model=vgg16", "--why"]) == 2
     assert "--why explains plans of several ranks by scheme=auto" in capsys.readouterr().err

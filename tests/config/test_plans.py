@@ -3,6 +3,8 @@
 import pytest
 
 from ssfx.config.plans import plan_of, resolve_plan
+from ssfx.config.simulations import resolve_simulations
+from ssfx.perf_model.target import target_of
 
 
 def profile_of(words):
@@ -27,3 +29,11 @@ def test_a_plan_lists_every_tensor_of_the_model_once(cluster):
     plan, profile, _ = plan_of(resolve_plan(["model=lstm_tiny", f"cluster={cluster}"]))
     assert [spec.name for spec in plan.tensors] == [spec.name for spec in profile.tensors]
     assert len(set(plan.by_name)) == len(profile.tensors)
+
+
+def test_a_plan_is_made_from_the_profile_that_is_simulated():
+    for more in ([], ["optimizer=sgd"], ["batch_size=8"], ["iteration_ms=500"], ["precision=bf16"]):
+        words = ["model=bert_large", "cluster=64gpu", "scheme=auto", *more]
+        plan, profile, _ = plan_of(resolve_plan(words))
+        assert profile == target_of(resolve_simulations(words)[0]).profile
+        assert f"transformers with {'sgd' if 'optimizer=sgd' in words else 'adamw'} " in dict(plan.notes)["budget"]
