@@ -15,7 +15,7 @@ from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     StepLaw,
     at_dense_rate,
-    at_usual_ranks,
+    at_usual_batch,
     dense_runs,
     extra_steps,
     long_rows,
@@ -146,7 +146,7 @@ SHOWN = {
 
 def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a panel for each task; nothing where no method was run beside dense training."""
-    long = at_usual_ranks(at_dense_rate(long_rows(rows)))
+    long = at_usual_batch(at_dense_rate(long_rows(rows)))
     laws = _laws(long)
     if not laws:
         return None
@@ -215,7 +215,7 @@ def _step_finding(rows: list[Row]) -> str:
 
 def _silent(rows: list[Row]) -> dict[tuple[str, str], str]:
     """Return the methods and tasks of which more than MOST_UNREACHED of the levels were never reached, with words."""
-    long = at_usual_ranks(at_dense_rate(long_rows(rows)))
+    long = at_usual_batch(at_dense_rate(long_rows(rows)))
     found = {}
     for name, task in sorted({(method(row), task_of(row)) for row in long if method(row) in SHOWN}):
         own = [row for row in long if (method(row), task_of(row)) == (name, task) and place(row) in dense_runs(long)]

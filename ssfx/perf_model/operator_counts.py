@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from math import inf
+from math import inf, prod
 from pathlib import Path
 
 from ssfx.core.errors import ConfigError, RunError, unknown
@@ -63,6 +63,12 @@ class ModelWork:
     """Whether layers customarily keep their inputs alone and compute their forward again in backward."""
     recompute_bytes: int = 0
     """What is kept of one sample then: the inputs of all layers, all of one layer, and what is outside of layers."""
+
+    @property
+    def sample_tokens(self) -> int:
+        """Tokens of a sample; 1 where it is something else than text."""
+        size, _, what = self.inputs.partition(" ")
+        return prod(map(int, size.split("x"))) if what == "tokens" else 1
 
     @property
     def numel(self) -> int:

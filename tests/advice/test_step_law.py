@@ -7,7 +7,7 @@ from workloads.fakes import make_case
 from experiments.auto.figures import STEP_LAW
 from experiments.common.pages.step_law import step_law_block, varied_block
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import fitted, rank_growth, step_laws
+from ssfx.lab.calibration.step_law import batch_growth, fitted, step_laws
 from ssfx.perf_model.operator_counts import model_work
 
 EVERY = range(40, 2001, 40)
@@ -77,15 +77,16 @@ def test_runs_of_virtual_ranks_count_and_those_of_both_count_once() -> None:
     assert step_laws([*dense, late, long_row("topk", 1, 80, 0.0)])["topk"].runs == 1
 
 
-def test_runs_of_other_numbers_of_ranks_are_compared_with_dense_ones_of_theirs() -> None:
+def test_runs_of_other_ranks_or_batches_are_compared_with_dense_ones_of_theirs() -> None:
     assert step_laws([long_row("ddp", 0, 0, 0), long_row("topk", 0, 20, 0, world_size=8)]) == {}
+    assert step_laws([long_row("ddp", 0, 0, 0), long_row("topk", 0, 20, 0, batch_size=16)]) == {}
 
 
 def test_runs_of_each_rate_are_compared_with_dense_ones_at_it() -> None:
     dense = [long_row("ddp", 0, 0, 0, lr=0.1), long_row("ddp", 0, 0, 0, lr=0.1, world_size=8)]
-    own = {"lr": 0.1, "density": 0.01}
+    own = {"lr": 0.1, "density": 0.01, "memory": "residual"}
     rows = [long_row("topk", 0, 0, 0.2, **own), long_row("topk", 0, 0, 0.4, world_size=8, **own)]
-    tuned = [long_row("topk", 0, 0, 0.1, lr=0.2, density=0.01), long_row("ddp", 0, 0, -0.05, lr=0.2)]
+    tuned = [long_row("topk", 0, 0, 0.1, **{**own, "lr": 0.2}), long_row("ddp", 0, 0, -0.05, lr=0.2)]
     for row in (*dense, *rows, *tuned):
         row.metrics["perplexity"] = row.curve["perplexity"][-1]  # type: ignore[index]
     shares = sorted(factor for _, factor in step_laws([*tuned, *dense, *rows])["topk@0.01"].each)
@@ -93,11 +94,11 @@ def test_runs_of_each_rate_are_compared_with_dense_ones_at_it() -> None:
     growth, _, _, _, *lines = varied_block([*dense, *rows, *tuned]).splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines]
     assert [(ranks, rate, more) for _, _, ranks, rate, _, _, more, _ in cells] == [
-        ("1", "0.2", "-5 %"), ("1", "0.1", "+20 %"), ("1", "0.2", "+16 %"), ("8", "0.1", "+40 %"),
+        ("1 x 4", "0.2", "-5 %"), ("1 x 4", "0.1", "+20 %"), ("1 x 4", "0.2", "+16 %"), ("8 x 4", "0.1", "+40 %"),
     ]  # fmt: skip
     assert growth == (
-        "Extra steps of selections grow with ranks to the power of 0.33 (0.33 to 0.33 for each method and task alone), "
-        "by 2 runs of 1 task on 1 to 8 ranks."
+        "Extra steps of what feeds errors back grow with the batch of all ranks, in tokens or images, to the power of "
+        "0.33 (0.33 to 0.33 for each method and task alone), by 2 runs of 1 task and 4 to 32 a step."
     )
     assert "long_quality" in varied_block([*dense, rows[0]])  # a method with a single set-up has no line
 
@@ -110,23 +111,24 @@ def test_a_run_that_sent_everything_dense_says_nothing_of_its_compressor() -> No
     assert step_laws([dense, run]) == {}
 
 
-def test_extra_steps_of_selections_grow_with_a_power_of_the_ranks() -> None:
-    """Of one task they grow as the square root of the ranks, of the other as the fourth root."""
+def test_extra_steps_of_error_feedback_grow_with_a_power_of_the_batch_on_however_many_ranks() -> None:
+    """Of one task they grow as the square root of the batch, of the other as the fourth root."""
     rows = []
     for optimizer, power in (("sgd", 0.5), ("adamw", 0.25)):
-        for ranks in (2, 8, 32):
-            on = {"world_size": ranks, "optimizer": optimizer}
-            rows += [long_row("ddp", 0, 0, 0, **on), long_row("powersgd", 0, 0, 0.2 * ranks, **on)]
-            rows.append(long_row("topk", 0, 0, 0.1 * ranks**power, density=0.01, **on))
-    found = rank_growth(rows)
+        for ranks, batch in ((2, 1), (2, 4), (8, 4)):
+            on = {"world_size": ranks, "batch_size": batch, "optimizer": optimizer}
+            rows += [long_row("ddp", 0, 0, 0, **on), long_row("ddp_fp16", 0, 0, 0.02 * ranks * batch, **on)]
+            rows.append(long_row("topk", 0, 0, 0.1 * (ranks * batch) ** power, memory="residual", **on))
+    found = batch_growth(rows)
     assert found is not None
     assert (found.exponent, found.low, found.high) == pytest.approx((0.375, 0.25, 0.5), abs=0.02)
-    assert (found.ranks, found.runs, found.tasks) == ((2, 32), 6, 2)
+    assert (found.batch, found.runs, found.tasks) == ((2, 32), 6, 2)
     one_number = [row for row in rows if row.case.world_size == 8]
-    assert rank_growth(one_number) is None
+    assert batch_growth(one_number) is None
     mine = [row for row in rows if row.case.optimizer == "sgd"]
-    mine += [long_row("ddp", 1, 0, 0, world_size=8), long_row("topk", 1, 0, 0.3, density=0.01, world_size=8)]
-    assert step_laws(mine)["topk@0.01"].runs == 2, "a law is of the number of ranks of most runs"
+    more = {"world_size": 2, "batch_size": 4}
+    mine += [long_row("ddp", 1, 0, 0, **more), long_row("topk", 1, 0, 0.3, memory="residual", **more)]
+    assert step_laws(mine)["topk"].runs == 2, "a law is of the batch of most runs"
 
 
 def test_an_interval_covers_runs_that_differ_and_few_runs_have_none() -> None:

@@ -1,6 +1,7 @@
 """auto: the search adds up what the timeline charges, finds the best there is, and never falls behind other schemes."""
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise, product
@@ -32,9 +33,9 @@ from ssfx.schemes.search.auto_portfolio import GATHERS, leaves_out, portfolio, s
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import (
     MORE_STEPS,
+    batch_growth,
     measured_steps,
     needed,
-    rank_growth,
     steps_of_method,
     steps_of_tasks,
 )
@@ -260,7 +261,7 @@ def test_a_quality_allows_what_the_worst_recorded_run_allows(quality: str) -> No
 
 RECORD = {
     "family": "conv", "optimizer": "sgd", "compression": 8.0, "runs": 2, "reached": 2, "dense_steps": 50.0,
-    "selects": False, "ranks": 4, "clipped": False,
+    "grows": False, "ranks": 4, "batch": 32, "clipped": False,
 }  # fmt: skip
 
 
@@ -284,7 +285,7 @@ def test_a_delay_weighs_the_less_the_longer_the_training_and_the_worst_run_admit
     assert needed(law(60, 0.01, unreached=0.6)).share is None
     short = needed({**RECORD, "more_steps": [0.5, 0.6], "long": None})
     assert (short.share, short.worst) == (0.5, 0.6)
-    where = "2 runs of conv networks with sgd at 8x over 50 dense steps on 4 ranks"
+    where = "2 runs of conv networks with sgd at 8x over 50 dense steps of 32 images"
     assert str(short) == f"+50% steps (worst run +60%), {where}"
 
 
@@ -314,21 +315,23 @@ def test_training_that_clips_may_send_four_bits_of_a_transformer() -> None:
     assert identity(schemes["auto"], {"clipped": True}, None) == identity(schemes["auto"], {}, None)
 
 
-def test_a_selection_needs_more_extra_steps_on_more_ranks_and_its_worst_run_grows_as_the_steepest() -> None:
-    growth, selection = rank_growth(), {**law(0, 0.2), "selects": True}
-    assert 0 < growth["low"] <= growth["exponent"] <= growth["high"] < 1
-    for ranks, steepest in ((64, "high"), (2, "low")):
-        found = needed(selection, 10_000, ranks)
-        assert found.share == pytest.approx(0.2 * (ranks / 4) ** growth["exponent"])
-        assert found.worst == pytest.approx(0.23 * (ranks / 4) ** growth[steepest])
-        assert f"on 4 ranks, {(ranks / 4) ** growth['exponent']:.2g}x the extra steps on {ranks}" in found.source
-    assert needed(selection, 10_000, 4) == needed(selection) == needed(law(0, 0.2), 10_000, 64)
-    faster = needed({**law(0, -0.1), "selects": True}, 10_000, 64)
-    assert faster.share == pytest.approx(-0.1), "what needs no extra steps needs none on more ranks"
+def test_error_feedback_needs_more_extra_steps_with_a_larger_batch_and_its_worst_run_grows_as_the_steepest() -> None:
+    growth, kept = batch_growth(), {**law(0, 0.2), "grows": True}
+    assert growth["low"] <= growth["exponent"] <= growth["high"] < 1
+    conv = Network("conv", "sgd", ())
+    for ranks, batch, times in ((64, None, 16), (4, 128, 16), (16, 32, 16), (2, None, 1), (4, 2, 1)):
+        found = needed(kept, 10_000, replace(conv, ranks=ranks, batch=batch))
+        assert found.share == pytest.approx(0.2 * times ** growth["exponent"])
+        assert found.worst == pytest.approx(0.23 * times ** growth["high"])
+        assert ("x the extra steps with 512, the worst " in found.source) is (times > 1)
+    many = replace(conv, ranks=64)
+    assert needed(kept, 10_000, replace(conv, ranks=4)) == needed(kept) == needed(law(0, 0.2), 10_000, many)
+    faster = needed({**law(0, -0.1), "grows": True}, 10_000, many)
+    assert faster.share == pytest.approx(-0.1), "what needs no extra steps needs none with a larger batch"
 
 
-def test_a_budget_of_quality_is_about_the_ranks_that_train() -> None:
-    """Top-k of a quarter of a small LSTM's elements is within 10 % on four ranks, and beyond on 64."""
+def test_a_budget_of_quality_is_about_the_batch_of_all_ranks() -> None:
+    """Top-k of a quarter of a small LSTM's elements is within 10 % on four ranks, and beyond on 64 of the same batch."""
     lstm = [("lstm.weight_ih_l0", (1024, 256)), ("lstm.weight_hh_l0", (1024, 256))]
     few, many = (
         budget(
@@ -339,8 +342,7 @@ def test_a_budget_of_quality_is_about_the_ranks_that_train() -> None:
     words = "top-k of each tensor gathered at 0.25"
     assert not any(reason.startswith(words) for reason in few.left_out)
     (reason,) = (reason for reason in many.left_out if reason.startswith(words))
-    assert "on 4 ranks" in reason
-    assert "the extra steps on 64" in reason
+    assert re.search(r"dense steps of [\d,]+ tokens, .*x the extra steps with [\d,]+, the worst", reason)
 
 
 def test_the_quality_of_a_ratio_a_family_or_an_optimizer_that_was_never_recorded_is_unknown() -> None:

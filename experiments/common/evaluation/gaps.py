@@ -155,7 +155,7 @@ def tasks(
     if not across_ranks:
         long = [row for row in rows if row.case.experiment == step_law.EXPERIMENT]
         others = [row for row in rows if row.case.experiment != step_law.EXPERIMENT]
-        rows = [*others, *step_law.at_usual_ranks(long)]
+        rows = [*others, *step_law.at_usual_batch(long)]
     # Papers train each network by its customary optimizer.
     rows = [row for row in once(rows) if step_law.task_of(row) == row.case.model]
 

@@ -168,25 +168,28 @@ def _is_dense(case: Case) -> bool:
 
 
 @cache
-def _network(model: str, optimizer: str) -> Network:
-    tensors = model_work(model).tensors
-    return Network(family_of(tensors), optimizer, tensors)
+def _network(model: str, optimizer: str, batch: int) -> Network:
+    work = model_work(model)
+    return Network(family_of(work.tensors), optimizer, work.tensors, batch=batch * work.sample_tokens)
 
 
 @cache
-def _sending(methods: str, model: str, optimizer: str, clipped: bool | None) -> tuple[tuple[str, ...], Needed]:
+def _sending(methods: str, model: str, optimizer: str, batch: int, clipped: bool | None) -> tuple[tuple[str, ...], Needed]:
     """Return how a row's methods send, and the steps they need; many rows have the same ones."""
     plan = plan_of(loads(methods))
-    return ways(plan), steps_of(plan, replace(_network(model, optimizer), clipped=clipped), TRAIN_STEPS)
+    return ways(plan), steps_of(plan, replace(_network(model, optimizer, batch), clipped=clipped), TRAIN_STEPS)
 
 
 def _method(row: Row, network: str, clipped: bool | None) -> CheckedMethod:
-    sends, needed = _sending(json.dumps(row.manifest["methods"]), row.case.model, row.case.optimizer, clipped)
+    case = row.case
+    sends, needed = _sending(
+        json.dumps(row.manifest["methods"]), case.model, case.optimizer, case.batch_size * case.accumulate, clipped
+    )
     # No sharded step on GPUs was checked: errors of others say nothing of it.
-    trust = trust_in_sending("nominal", sends, network) if row.case.sharding == "none" else None
+    trust = trust_in_sending("nominal", sends, network) if case.sharding == "none" else None
     more_steps = needed.share if needed.within(LIMIT) else None
     return CheckedMethod(
-        row.case.scheme,
+        case.scheme,
         metric(row, "iteration_s"),
         sends,
         more_steps,

@@ -12,9 +12,11 @@ from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     FEWEST_RUNS,
     Interval,
-    RankGrowth,
+    BatchGrowth,
     StepLaw,
     at_dense_rate,
+    batch_growth,
+    batch_of,
     best_so_far,
     dense_runs,
     extra_steps,
@@ -23,7 +25,6 @@ from ssfx.lab.calibration.step_law import (
     long_rows,
     method,
     place,
-    rank_growth,
     setting_of,
     step_laws,
     task_of,
@@ -82,14 +83,14 @@ def _between(interval: Interval | None, form: str, scale: float) -> str:
     return f" ({scale * low:+{form}} to {scale * high:+{form}})"
 
 
-VARIED_HEADER = ("method", "task", "ranks", "rate", "best quality", "of dense", "more steps", "never reached")
+VARIED_HEADER = ("method", "task", "ranks x batch", "rate", "best quality", "of dense", "more steps", "never reached")
 
 
 def varied_block(rows: Sequence[Row]) -> str:
-    """Return a line for each run of a method that a task was trained with on several numbers of ranks, or rates.
+    """Return a line for each run of a method that a task was trained with on several ranks, batches, or rates.
 
-    First stands how extra steps of selections grow with ranks. Each line stands beside dense training of its seed on as
-    many ranks, at its rate; dense training at another rate, beside that at the usual one.
+    First stands how extra steps of error feedback grow with the batch. Each line stands beside dense training of its seed
+    on as many ranks and as large a batch, at its rate; dense training at another rate, beside that at the usual one.
     """
     long = long_rows(rows)
     dense = dense_runs(long)
@@ -99,13 +100,13 @@ def varied_block(rows: Sequence[Row]) -> str:
     for row in long:
         if beside[row.run_id] not in (None, row):
             runs.setdefault((method(row), task_of(row)), []).append(row)
-    settings = {at: {(row.case.world_size, row.case.lr) for row in own} for at, own in runs.items()}
+    settings = {at: {(*_size(row), row.case.lr) for row in own} for at, own in runs.items()}
     varied = {at: own for at, own in sorted(runs.items()) if is_dense(own[0]) or len(settings[at]) > 1}
     if not varied:
         return none_yet(f"ssfx run experiment={EXPERIMENT}")
     lines = []
     for (name, task), own in varied.items():
-        for row in sorted(own, key=lambda row: (row.case.world_size, row.case.lr or 0.0, row.case.seed)):
+        for row in sorted(own, key=lambda row: (*_size(row), row.case.lr or 0.0, row.case.seed)):
             other = beside[row.run_id]
             assert other is not None
             found = extra_steps(other, row)
@@ -115,23 +116,27 @@ def varied_block(rows: Sequence[Row]) -> str:
             qualities = (_quality(one) for one in (row, other))
             rate = setting_of(row).partition("rate ")[2]
             lines.append((
-                name, task, str(row.case.world_size), rate, *qualities, told, f"{100 * missed:.0f} %"
+                name, task, " x ".join(map(str, _size(row)[1:])), rate, *qualities, told, f"{100 * missed:.0f} %"
             ))  # fmt: skip
-    return f"{_growth(rank_growth(rows))}{table(VARIED_HEADER, lines)}"
+    return f"{_growth(batch_growth(rows))}{table(VARIED_HEADER, lines)}"
 
 
-def _of_seed(row: Row) -> tuple[str, int, int]:
-    return task_of(row), row.case.world_size, row.case.seed
+def _of_seed(row: Row) -> tuple[object, ...]:
+    return task_of(row), *_size(row), row.case.seed
 
 
-def _growth(found: RankGrowth | None) -> str:
+def _size(row: Row) -> tuple[int, int, int]:
+    """Return the batch of all ranks, the ranks, and the samples of each."""
+    return batch_of(row), row.case.world_size, row.case.batch_size * row.case.accumulate
+
+
+def _growth(found: BatchGrowth | None) -> str:
     if found is None:
         return ""
     return (
-        f"Extra steps of selections grow with ranks to the power of {found.exponent:.2f} ({found.low:.2f} to "
-        f"{found.high:.2f} for each method and task alone), by {found.runs} runs of "
-        f"{found.tasks} task{'s' * (found.tasks != 1)} on "
-        f"{found.ranks[0]} to {found.ranks[1]} ranks.\n\n"
+        f"Extra steps of what feeds errors back grow with the batch of all ranks, in tokens or images, to the power of "
+        f"{found.exponent:.2f} ({found.low:.2f} to {found.high:.2f} for each method and task alone), by {found.runs} "
+        f"runs of {found.tasks} task{'s' * (found.tasks != 1)} and {found.batch[0]:,} to {found.batch[1]:,} a step.\n\n"
     )
 
 

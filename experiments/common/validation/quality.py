@@ -41,6 +41,12 @@ class Record:
         return int(self.task["long"]["longest_steps"])
 
     @property
+    def network(self) -> Network:
+        """What was trained, which no table of tensors is asked about."""
+        ranks, batch = self.task["ranks"], self.task["batch"]
+        return Network(self.task["family"], self.task["optimizer"], (), ranks, batch // ranks)
+
+    @property
     def actual(self) -> Needed:
         """What it needed."""
         return needed(self.task, self.horizon)
@@ -92,7 +98,7 @@ def _group(name: str, how: str, methods: Methods, others: Others) -> Iterator[Gr
     tasks = [(method, model, task) for method in methods for model, task in method["tasks"].items()]
     every = [Record(*one) for one in tasks if one[2]["long"] is not None]
     for one in every:
-        network, ratio = Network(one.task["family"], one.task["optimizer"], ()), one.task["compression"]
+        network, ratio = one.network, one.task["compression"]
         rest = list(others(one, methods))
         told = steps_of_tasks(rest, network, ratio, one.horizon, one.method["compressor"])
         share = told.share
@@ -141,4 +147,4 @@ def _nearest(tasks: list[dict[str, Any]], network: Network, ratio: float, horizo
     mine = [task for task in tasks if trains_alike(task, network)]
     there = [task for task in mine if needed(task, horizon).share is not None]
     nearest = min(there, key=lambda task: abs(log(task["compression"] / ratio)), default=None)
-    return None if nearest is None else needed(nearest, horizon).share
+    return None if nearest is None else needed(nearest, horizon, network).share

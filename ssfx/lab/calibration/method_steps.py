@@ -20,10 +20,12 @@ from ssfx.core.spec import Spec
 from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     StepLaw,
-    at_usual_ranks,
+    at_usual_batch,
+    batch_growth,
+    batch_of,
+    feeds_back,
     is_dense,
     method,
-    rank_growth,
     sent_dense,
     setting_of,
     step_laws,
@@ -75,17 +77,18 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     method, within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over
     those of dense runs of the same seeds, less 1, and the share of the worst run; None where one missed its target.
     kept_back: the share of a gradient's norm that error feedback kept back; None where it was not measured. ranks: how
-    many trained. long: the law of long runs over dense ones at this rate, on as many ranks as most; None without any.
-    schemes: the same of schemes that send by more than one method, with long runs alone. rank_growth: how extra steps
-    of selections grow with ranks.
+    many trained; batch: on how many tokens, or images, a step together. grows: whether errors are fed back, so that a
+    larger batch takes more extra steps. long: the law of long runs over dense ones at this rate, of the batch that most
+    have; None without any. schemes: the same of schemes that send by more than one method, with long runs alone.
+    batch_growth: how extra steps of error feedback grow with the batch.
     """
     # The size of a node, which commands put in, is no option of a method.
     rows = [
         row for row in rows
         if row.case.target_metric is not None and row.case.scheme_options.keys() <= {"ranks_per_node"}
     ]  # fmt: skip
-    growth = rank_growth(rows)
-    long = at_usual_ranks(row for row in rows if row.case.experiment == EXPERIMENT and not sent_dense(row))
+    growth = batch_growth(rows)
+    long = at_usual_batch(row for row in rows if row.case.experiment == EXPERIMENT and not sent_dense(row))
     short = [row for row in rows if row.case.experiment != EXPERIMENT]
     rows = [*short, *long]
     dense = {(row.case.model, row.case.seed): _steps(row) for row in short if is_dense(row)}
@@ -102,7 +105,7 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
             task: {
                 **_held(own[0], _network(own[0]).compression(spec, density or 1.0, said["calls"])),
                 **_task(own, dense),
-                "selects": density is not None, "ranks": _ranks(own),
+                "grows": feeds_back(own[0]), **_size(own),
                 "long": (law := laws.get(f"{(scheme, spec, density)} {task}")) and _plain(law),
             }
             for task, own in _by_task(runs)
@@ -116,7 +119,7 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     )
     return {
         "origin": {"kind": "measured", "note": note},
-        "rank_growth": growth and asdict(growth),
+        "batch_growth": growth and asdict(growth),
         "methods": methods,
         "schemes": _schemes(rows),
     }
@@ -131,10 +134,11 @@ def _by_task(runs: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     return [(name, [row for row in runs if setting_of(row) == name]) for name in sorted(set(map(setting_of, runs)))]
 
 
-def _ranks(runs: Sequence[Row]) -> int:
-    """Return the number of ranks of the long runs; without any, of the short ones."""
-    (ranks,) = {row.case.world_size for row in [row for row in runs if row.case.experiment == EXPERIMENT] or runs}
-    return ranks
+def _size(runs: Sequence[Row]) -> dict[str, int]:
+    """Return the ranks of the long runs, without any of the short ones, and the batch of all of them."""
+    counted = [row for row in runs if row.case.experiment == EXPERIMENT] or runs
+    (batch,) = {batch_of(row) for row in counted}
+    return {"ranks": max(row.case.world_size for row in counted), "batch": batch}
 
 
 def _network(row: Row) -> Network:
@@ -175,7 +179,7 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
         tasks = {
             task: {
                 **_held(own[0], law.compression or 1.0),
-                "selects": own[0].case.density is not None, "ranks": _ranks(own),
+                "grows": feeds_back(own[0]), **_size(own),
                 "long": _plain(law),
             }
             for task, own in _by_task(runs)

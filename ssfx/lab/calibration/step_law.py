@@ -111,7 +111,7 @@ FEWEST_RUNS = 3
 """Runs below which no interval is given."""
 Interval = tuple[float, float]
 Pair = tuple[float, float]
-Place = tuple[str, int, int]
+Place = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) ->
 
     `label` says which rows are of one method, "" for none; without it that is `method`.
     """
-    long = at_usual_ranks(long_rows(rows))
+    long = at_usual_batch(long_rows(rows))
     dense = dense_runs(long)
     runs: dict[str, list[Row]] = {}
     for row in long:
@@ -199,9 +199,9 @@ def at_dense_rate(rows: Iterable[Row]) -> list[Row]:
     return _like_most(rows, task_of, setting_of, is_dense)
 
 
-def at_usual_ranks(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows but those on another number of ranks than most runs of their setting."""
-    return _like_most(rows, setting_of, lambda row: row.case.world_size)
+def at_usual_batch(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows but those of another batch than most runs of their setting."""
+    return _like_most(rows, setting_of, batch_of)
 
 
 def _like_most(
@@ -307,51 +307,58 @@ def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw
 
 
 @dataclass(frozen=True)
-class RankGrowth:
-    """Extra steps of selections grow with ranks ** exponent; low .. high are those of each method and task alone.
+class BatchGrowth:
+    """Extra steps of error feedback grow with batch ** exponent; low .. high are those of each method and task alone.
 
-    `ranks`: fewest and most that trained; `runs`: how many of them; `tasks`: of how many networks with an optimizer.
+    `batch`: the smallest and the largest of all ranks together, in tokens or images; `runs`: how many of them; `tasks`:
+    of how many networks with an optimizer.
     """
 
     exponent: float
     low: float
     high: float
-    ranks: tuple[int, int]
+    batch: tuple[int, int]
     runs: int
     tasks: int
 
 
 SHOWN_EXTRA = 0.05
-"""Extra steps, as a share, below which seeds differ more than numbers of ranks."""
+"""Extra steps, as a share, below which seeds differ more than batches."""
 
 
-def rank_growth(rows: Iterable[Row]) -> RankGrowth | None:
-    """Return how extra steps of selections grow with ranks, by methods that a task was trained with on several.
+def batch_growth(rows: Iterable[Row]) -> BatchGrowth | None:
+    """Return how extra steps of what feeds errors back grow with the batch of all ranks, however many they are.
 
-    One exponent by least squares of log(extra steps) on log(ranks), with a level of its own for each method and task.
+    A gradient of more data has less noise of its own that the error of a compressor could hide behind. One exponent by
+    least squares of log(extra steps) on log(batch), with a level of its own for each method and task.
     """
     long = long_rows(rows)
     dense = dense_runs(long)
     groups: dict[tuple[str, str], list[Pair]] = {}
     for row in long:
-        if row.case.density is not None and place(row) in dense:
+        if feeds_back(row) and place(row) in dense:
             found = extra_steps(dense[place(row)], row)
             if len(found.bounds) > MOST_UNREACHED * (len(found.bounds) + len(found.pairs)):
                 continue  # how many steps it needs is not known
             delay, factor = law_of([found])
             if (share := delay / row.case.steps + factor) > SHOWN_EXTRA:
-                at = log(row.case.world_size), log(share)
+                at = log(batch_of(row)), log(share)
                 groups.setdefault((setting_of(row), method(row)), []).append(at)
-    groups = {at: points for at, points in groups.items() if len({ranks for ranks, _ in points}) > 1}
+    groups = {at: points for at, points in groups.items() if len({batch for batch, _ in points}) > 1}
     if not groups:
         return None
     each = [_products(points) for points in groups.values()]
     alone = [product / square for product, square in each]
-    ranks = [round(exp(at)) for points in groups.values() for at, _ in points]
-    return RankGrowth(
+    batches = [round(exp(at)) for points in groups.values() for at, _ in points]
+    return BatchGrowth(
         sum(product for product, _ in each) / sum(square for _, square in each), min(alone), max(alone),
-        (min(ranks), max(ranks)), len(ranks), len({task for task, _ in groups}),
+        (min(batches), max(batches)), len(batches), len({task for task, _ in groups}),
     )  # fmt: skip
+
+
+def feeds_back(row: Row) -> bool:
+    """Return whether what a step did not send was kept for later ones."""
+    return row.case.memory not in (None, "none")
 
 
 def _products(points: Sequence[Pair]) -> Pair:
@@ -373,8 +380,14 @@ def _middle(values: Sequence[float]) -> Interval:
 
 
 def place(row: Row) -> Place:
-    """Return what a run shares with the dense one that it is compared with: setting, ranks and seed."""
-    return setting_of(row), row.case.world_size, row.case.seed
+    """Return what a run shares with the dense one that it is compared with: setting, ranks, batch and seed."""
+    return setting_of(row), row.case.world_size, batch_of(row), row.case.seed
+
+
+def batch_of(row: Row) -> int:
+    """Return the tokens of a step of all ranks together; the samples of what reads no text."""
+    case = row.case
+    return case.world_size * case.batch_size * case.accumulate * model_work(case.model).sample_tokens
 
 
 def setting_of(row: Row) -> str:

@@ -18,7 +18,7 @@ from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 from ssfx.core.spec import Spec
 from ssfx.schemes.carrier import keeps_fraction
-from ssfx.schemes.search.recorded_network import Network, in_words
+from ssfx.schemes.search.recorded_network import READERS, Network, in_words
 
 Quality = Literal["dense", "strict", "normal", "loose"]
 
@@ -82,9 +82,9 @@ def scheme_laws() -> tuple[dict[str, Any], ...]:
 
 
 @cache
-def rank_growth() -> dict[str, Any]:
-    """Return the power of the ranks by which extra steps of selections grow: exponent, low, high, ranks and runs."""
-    return dict(read(data_dir() / "method_steps.json", loads)["rank_growth"])
+def batch_growth() -> dict[str, Any]:
+    """Return the power of the batch by which extra steps of error feedback grow: exponent, low, high, batch, runs."""
+    return dict(read(data_dir() / "method_steps.json", loads)["batch_growth"])
 
 
 def steps_of_method(
@@ -124,7 +124,7 @@ def steps_of_tasks(tasks: list[dict[str, Any]], network: Network, ratio: float, 
         )
     long = [task for task in near if task["long"] is not None] or near
     alike_clipped = [task for task in long if network.clipped in (None, task["clipped"])] or long
-    found = [needed(task, train_steps, network.ranks) for task in alike_clipped]
+    found = [needed(task, train_steps, network) for task in alike_clipped]
     worst = max(found, key=_worst)
     shares = [one.share for one in found if one.share is not None]
     if worst.share is None or len(found) == 1:
@@ -144,21 +144,25 @@ def trains_alike(task: Mapping[str, Any], network: Network) -> bool:
     return (task["family"], task["optimizer"]) == (network.family, network.optimizer)
 
 
-def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, ranks: int | None = None) -> Needed:
-    """Return what one task of the file says of a training of so many dense steps on so many ranks; None: its own.
+def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, network: Network | None = None) -> Needed:
+    """Return what one task of the file says of a training of so many dense steps of `network`; None: of its own.
 
     Long runs: a delay over the steps, and a factor; a delay below none counts as none. Without them it is what the
-    short task needed, at any length of training. The worst run grows with ranks as the steepest recorded task.
+    short task needed, at any length of training. With a larger batch than was recorded, what feeds errors back needs
+    more; the worst run grows as the steepest recorded task.
     """
-    found = _on_its_ranks(task, train_steps)
-    if found.share is None or found.worst is None or not task["selects"] or ranks in (None, task["ranks"]):
+    found = _of_its_batch(task, train_steps)
+    if found.share is None or found.worst is None or not task["grows"] or network is None:
         return found
-    growth, more = rank_growth(), log(ranks / task["ranks"])
-    times, most = (exp(more * growth[power]) for power in ("exponent", "high" if more > 0 else "low"))
-    beyond = ", extrapolated" if not growth["ranks"][0] <= ranks <= growth["ranks"][1] else ""
+    batch = (network.ranks or task["ranks"]) * (network.batch or task["batch"] / task["ranks"])
+    if batch <= task["batch"]:
+        return found
+    growth, more = batch_growth(), log(batch / task["batch"])
+    times, most = (exp(more * growth[power]) for power in ("exponent", "high"))
+    beyond = ", extrapolated" if batch > growth["batch"][1] else ""
     return replace(
         found, share=_scaled(found.share, times), worst=_scaled(found.worst, most),
-        source=f"{found.source}, {times:.2g}x the extra steps on {ranks}, the worst {most:.2g}x{beyond}",
+        source=f"{found.source}, {times:.2g}x the extra steps with {batch:,.0f}, the worst {most:.2g}x{beyond}",
     )  # fmt: skip
 
 
@@ -166,13 +170,13 @@ def _scaled(share: float, times: float) -> float:
     return share * times if share > 0 else share
 
 
-def _on_its_ranks(task: Mapping[str, Any], train_steps: int) -> Needed:
+def _of_its_batch(task: Mapping[str, Any], train_steps: int) -> Needed:
     law = task["long"]
     on = f"{in_words(task['family'], task['optimizer'], task['clipped'])} at {task['compression']:.3g}x"
     if law is None:
         if task["more_steps"] is None:
             return Needed(None, f"worse: {task['reached']} of {task['runs']} runs of {on} reached their target")
-        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps on {task['ranks']} ranks"
+        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps of {size_of(task)}"
         return Needed(task["more_steps"][0], source, task["more_steps"][1], task["runs"])
     if law["unreached"] > MOST_UNREACHED:
         return Needed(
@@ -181,9 +185,14 @@ def _on_its_ranks(task: Mapping[str, Any], train_steps: int) -> Needed:
     worst = max(_at(delay_steps, factor, train_steps) for delay_steps, factor in law["each"])
     return Needed(
         _at(law["delay_steps"], law["factor"], train_steps),
-        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps on {task['ranks']} ranks", worst,
+        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps of {size_of(task)}", worst,
         len(law["each"]),
     )  # fmt: skip
+
+
+def size_of(task: Mapping[str, Any]) -> str:
+    """Return the batch of a task in words."""
+    return f"{task['batch']:,} {'tokens' if task['family'] in READERS else 'images'}"
 
 
 def _runs(number: int) -> str:

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ssfx.compressors import build
+from ssfx.perf_model.operator_counts import is_counted, model_work
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
 FAMILIES = ("conv", "lstm", "transformer", "vision transformer")
+READERS = ("lstm", "transformer")
+"""Families whose batch is counted in tokens; that of others in images."""
 _ATTENTION = ("attn", "attention", "qkv", "q_proj", "in_proj_weight")
 _RECURRENT = "weight_hh"
 _EXPERTS = "expert"
@@ -48,6 +51,13 @@ def family_of(tensors: Sequence[TensorSpec]) -> str:
     return "conv" if kernels else ""
 
 
+def batch_of(profile: Profile) -> int | None:
+    """Return the tokens of a rank and step, samples of what reads no text; None where one of them is not known."""
+    if not (profile.batch_size and is_counted(profile.model)):
+        return None
+    return profile.batch_size * model_work(profile.model).sample_tokens
+
+
 def in_words(family: str, optimizer: str, clipped: bool | None = None) -> str:
     """Return a family, an optimizer and whether it clips for people."""
     what = f"{family}s" if family.endswith("transformer") else f"{family} networks" if family else _NONE
@@ -58,20 +68,22 @@ def in_words(family: str, optimizer: str, clipped: bool | None = None) -> str:
 class Network:
     """`family` is one of FAMILIES, `optimizer` that of the training; "" where it is not known.
 
-    `ranks`: how many train it; None: as many as in the records. `clipped`: whether gradients are; None: not known.
+    `ranks`: how many train it, with a `batch` of so many tokens or images each; None: as in the records. `clipped`: whether
+    gradients are; None: not known.
     """
 
     family: str
     optimizer: str
     tensors: tuple[TensorSpec, ...]
     ranks: int | None = None
+    batch: int | None = None
     clipped: bool | None = None
     _known: dict[tuple[str, float, str], float] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, profile: Profile, ranks: int | None = None) -> Network:
         """Return the network of a profile on so many ranks."""
-        return cls(family_of(profile.tensors), profile.optimizer, profile.tensors, ranks)
+        return cls(family_of(profile.tensors), profile.optimizer, profile.tensors, ranks, batch_of(profile))
 
     def compression(self, compressor: str, density: float, calls: str) -> float:
         """Return the bytes of the gradient over those that a rank sends if the method sends every tensor.
