@@ -1,5 +1,7 @@
 """Extra steps over dense training by the length of training: a delay and a factor, told apart from curves."""
 
+from dataclasses import replace
+
 import pytest
 from results.test_store import make_row
 from workloads.fakes import make_case
@@ -123,6 +125,8 @@ def test_extra_steps_of_error_feedback_grow_with_a_power_of_the_batch_on_however
     assert found is not None
     assert (found.exponent, found.low, found.high) == pytest.approx((0.375, 0.25, 0.5), abs=0.02)
     assert (found.batch, found.runs, found.tasks) == ((2, 32), 6, 2)
+    few_bits = [replace(row, metrics={"kept_back": 0.2}) for row in rows]
+    assert batch_growth(few_bits) is None, "what keeps back little does not grow"
     one_number = [row for row in rows if row.case.world_size == 8]
     assert batch_growth(one_number) is None
     mine = [row for row in rows if row.case.optimizer == "sgd"]

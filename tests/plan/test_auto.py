@@ -331,7 +331,7 @@ def test_error_feedback_needs_more_extra_steps_with_a_larger_batch_and_its_worst
 
 
 def test_a_budget_of_quality_is_about_the_batch_of_all_ranks() -> None:
-    """Top-k of a quarter of a small LSTM's elements is within 10 % on four ranks, and beyond on 64 of the same batch."""
+    """Top-k of a quarter of a small LSTM's elements is within 10 % on four ranks, and beyond on 64 of that batch."""
     lstm = [("lstm.weight_ih_l0", (1024, 256)), ("lstm.weight_hh_l0", (1024, 256))]
     few, many = (
         budget(

@@ -174,7 +174,9 @@ def _network(model: str, optimizer: str, batch: int) -> Network:
 
 
 @cache
-def _sending(methods: str, model: str, optimizer: str, batch: int, clipped: bool | None) -> tuple[tuple[str, ...], Needed]:
+def _sending(
+    methods: str, model: str, optimizer: str, batch: int, clipped: bool | None
+) -> tuple[tuple[str, ...], Needed]:
     """Return how a row's methods send, and the steps they need; many rows have the same ones."""
     plan = plan_of(loads(methods))
     return ways(plan), steps_of(plan, replace(_network(model, optimizer, batch), clipped=clipped), TRAIN_STEPS)

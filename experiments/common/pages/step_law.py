@@ -11,8 +11,8 @@ from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     FEWEST_RUNS,
-    Interval,
     BatchGrowth,
+    Interval,
     StepLaw,
     at_dense_rate,
     batch_growth,
@@ -89,8 +89,8 @@ VARIED_HEADER = ("method", "task", "ranks x batch", "rate", "best quality", "of 
 def varied_block(rows: Sequence[Row]) -> str:
     """Return a line for each run of a method that a task was trained with on several ranks, batches, or rates.
 
-    First stands how extra steps of error feedback grow with the batch. Each line stands beside dense training of its seed
-    on as many ranks and as large a batch, at its rate; dense training at another rate, beside that at the usual one.
+    First stands how extra steps of error feedback grow with the batch. Each line stands beside dense training of its
+    seed, ranks, batch and rate; dense training at another rate, beside that at the usual one.
     """
     long = long_rows(rows)
     dense = dense_runs(long)

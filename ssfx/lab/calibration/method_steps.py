@@ -23,7 +23,7 @@ from ssfx.lab.calibration.step_law import (
     at_usual_batch,
     batch_growth,
     batch_of,
-    feeds_back,
+    grows,
     is_dense,
     method,
     sent_dense,
@@ -77,10 +77,10 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     method, within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over
     those of dense runs of the same seeds, less 1, and the share of the worst run; None where one missed its target.
     kept_back: the share of a gradient's norm that error feedback kept back; None where it was not measured. ranks: how
-    many trained; batch: on how many tokens, or images, a step together. grows: whether errors are fed back, so that a
-    larger batch takes more extra steps. long: the law of long runs over dense ones at this rate, of the batch that most
-    have; None without any. schemes: the same of schemes that send by more than one method, with long runs alone.
-    batch_growth: how extra steps of error feedback grow with the batch.
+    many trained; batch: on how many tokens, or images, a step together. grows: whether errors are fed back that are not
+    little, so that a larger batch takes more extra steps. long: the law of long runs over dense ones at this rate, of
+    the batch that most have; None without any. schemes: the same of schemes that send by more than one method, with
+    long runs alone. batch_growth: how extra steps of error feedback grow with the batch.
     """
     # The size of a node, which commands put in, is no option of a method.
     rows = [
@@ -100,12 +100,12 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     laws = step_laws(rows, lambda row: _task_name(str(_of(row)), row) if _of(row) is not None else "")
     methods = []
     for (scheme, spec, density), runs in sorted(groups.items(), key=lambda one: (str(one[0][:2]), one[0][2] or 0.0)):
-        said = _method(scheme, spec)
+        said, growing = _method(scheme, spec), grows(runs)
         tasks = {
             task: {
                 **_held(own[0], _network(own[0]).compression(spec, density or 1.0, said["calls"])),
                 **_task(own, dense),
-                "grows": feeds_back(own[0]), **_size(own),
+                "grows": growing, **_size(own),
                 "long": (law := laws.get(f"{(scheme, spec, density)} {task}")) and _plain(law),
             }
             for task, own in _by_task(runs)
@@ -176,10 +176,11 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
     found = []
     for label in sorted({method(row) for row in others if not is_dense(row)}):
         runs = [row for row in others if method(row) == label]
+        growing = grows(runs)
         tasks = {
             task: {
                 **_held(own[0], law.compression or 1.0),
-                "grows": feeds_back(own[0]), **_size(own),
+                "grows": growing, **_size(own),
                 "long": _plain(law),
             }
             for task, own in _by_task(runs)

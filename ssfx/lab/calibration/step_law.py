@@ -327,7 +327,7 @@ SHOWN_EXTRA = 0.05
 
 
 def batch_growth(rows: Iterable[Row]) -> BatchGrowth | None:
-    """Return how extra steps of what feeds errors back grow with the batch of all ranks, however many they are.
+    """Return how extra steps of what feeds errors back grow with the batch of all ranks, however many those are.
 
     A gradient of more data has less noise of its own that the error of a compressor could hide behind. One exponent by
     least squares of log(extra steps) on log(batch), with a level of its own for each method and task.
@@ -336,7 +336,7 @@ def batch_growth(rows: Iterable[Row]) -> BatchGrowth | None:
     dense = dense_runs(long)
     groups: dict[tuple[str, str], list[Pair]] = {}
     for row in long:
-        if feeds_back(row) and place(row) in dense:
+        if grows([row]) and place(row) in dense:
             found = extra_steps(dense[place(row)], row)
             if len(found.bounds) > MOST_UNREACHED * (len(found.bounds) + len(found.pairs)):
                 continue  # how many steps it needs is not known
@@ -356,9 +356,16 @@ def batch_growth(rows: Iterable[Row]) -> BatchGrowth | None:
     )  # fmt: skip
 
 
-def feeds_back(row: Row) -> bool:
-    """Return whether what a step did not send was kept for later ones."""
-    return row.case.memory not in (None, "none")
+LITTLE = 0.25
+"""Share of a gradient's norm that a step may keep back before its cost grows with the batch: four bits keep back at
+most 0.22, and four times the batch costs them nothing."""
+
+
+def grows(rows: Iterable[Row]) -> bool:
+    """Return whether runs of a method feed back errors above LITTLE, in the run that kept most, or unmeasured ones."""
+    kept = [row.metrics.get("kept_back") for row in rows if row.case.memory not in (None, "none")]
+    known = [share for share in kept if share is not None]
+    return bool(kept) and (not known or max(known) > LITTLE)
 
 
 def _products(points: Sequence[Pair]) -> Pair:

@@ -68,8 +68,8 @@ def in_words(family: str, optimizer: str, clipped: bool | None = None) -> str:
 class Network:
     """`family` is one of FAMILIES, `optimizer` that of the training; "" where it is not known.
 
-    `ranks`: how many train it, with a `batch` of so many tokens or images each; None: as in the records. `clipped`: whether
-    gradients are; None: not known.
+    `ranks`: how many train it, with a `batch` of so many tokens or images each; None: as in the records. `clipped`:
+    whether gradients are; None: not known.
     """
 
     family: str
