@@ -14,6 +14,7 @@ from ssfx.advice.ranked import Entry, Ranking
 from ssfx.perf_model.cautions import cautions
 from ssfx.perf_model.cluster import Cluster
 from ssfx.schemes.search.auto_steps import clipping_matters
+from ssfx.schemes.search.recorded_network import batch_text
 
 WIDTH = 100
 NEVER_SHARDED = "never on GPUs; sharded steps were timed on ranks of one machine of CPUs alone"
@@ -111,10 +112,12 @@ def _quality(best: Entry) -> str:
     ask = "; say clip_norm=1 if training clips gradients" if clipping_matters(best.network) else ""
     if not found.runs:
         return f"what {best.scheme} sends counts as dense: {found.source}{ask}"
+    batch = (best.network.batch or 0) * best.trial.plan.world_size
+    here = f"; a step here has {batch_text(best.network.family, batch)}" if batch else ""
     return (
         f"what {best.scheme} sends needs {found.share or 0.0:.0%} more steps than a dense training of "
         f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, "
-        f"small networks and batches all{ask}"
+        f"small networks all{here}{ask}"
     )
 
 

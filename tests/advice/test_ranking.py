@@ -250,7 +250,9 @@ def test_a_quality_is_known_of_networks_that_were_recorded_only():
     assert (entries["ddp"].more_steps, entries["topk"].more_steps) == (0.0, None)
     assert 0 <= entries["ddp_fp16"].more_steps <= 0.05
     assert entries["powersgd"].compressors == ("powersgd(rank=16)",)  # recorded at 5x of this very network
-    assert entries["powersgd"].more_steps is not None
+    assert entries["powersgd"].needed.share is not None
+    assert "x the extra steps with 2,048, the worst" in entries["powersgd"].needed.source  # eight times the ranks
+    assert entries["powersgd"].more_steps is None
     specs = [recorded_spec(name, lstm.network) for name in ("powersgd", "acpsgd", "topk")]
     assert specs == ["powersgd(rank=16)", "acpsgd", "topk"]
     large = resolve_setting(["model=bert_large", "cluster=acpsgd_10gbe"])

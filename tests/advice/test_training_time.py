@@ -33,7 +33,7 @@ def test_schemes_are_ranked_by_steps_of_the_law_times_a_step(asked: Advice) -> N
     for one in found.values():
         share = one.needed.share
         assert one.steps == (inf if share is None else pytest.approx(2000 * (1 + share)))
-    where = "2 runs of lstm networks with adam at 2x over 2,000 dense steps on 4 ranks"
+    where = "2 runs of lstm networks with adam at 2x over 2,000 dense steps of 256 tokens"
     assert found["ddp_fp16"].needed.source == where
     assert found["powersgd"].needed == steps_of(found["powersgd"].entry.trial.plan, asked.setting.network, 2000)
     assert found["ssfusion_oi"].steps > 2000  # long runs of the scheme itself, at this density

@@ -189,12 +189,13 @@ def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(mo
     assert entries["s2reducer"]["iteration_s"] < entries["powersgd"]["iteration_s"]
     assert found["reason"].startswith("ddp_fp16 makes a step")
     assert (entries["s2reducer"]["more_steps"], entries["micro"]["more_steps"]) == (None, None)
-    assert (entries["powersgd"]["more_steps"], entries["ddp_fp16"]["more_steps"]) == (None, 0.0)
+    assert entries["powersgd"]["more_steps"] is None
+    assert 0 <= entries["ddp_fp16"]["more_steps"] < 0.01
     assert {"s2reducer", "micro", "powersgd", "ddp_bf16"} == set(found["unproven"])
     out = " ".join(output(capsys, "advise", *words).split())
     assert "faster by these times, quality unknown or worse: s2reducer" in out
     assert "faster by these times, which were never checked for what sends alike: ddp_bf16" in out
-    assert "by 5 runs of transformers with adamw at 2x over 50 dense steps on 4 ranks" in out
+    assert "2 runs of transformers with adamw at 2x over 2,000 dense steps of 256 tokens, small networks all; a step" in out
     error = entries["ddp_fp16"]["error"]
     assert error["sent"] == "16-bit sums"
     assert (error["network"], error["few"]) == ("GPUs over TCP", 0), "that was asked about, where none was compared"
@@ -244,13 +245,13 @@ def test_the_command_to_type_next_works_whatever_is_said_of_the_training(monkeyp
 
 
 def test_clip_norm_says_which_runs_a_quality_rests_on(monkeypatch, capsys):
-    """Four bits of a transformer are within the budget where gradients are clipped; else eight are."""
+    """Four bits of a transformer are within the budget where gradients are clipped; else eight and 16 are."""
     few(monkeypatch, "auto", "ddp_fp16", "ddp")
     for words, clips in (((), False), (("clip_norm=null",), False), (("clip_norm=1",), True)):
         asked = ["advise", "model=bert_large", "cluster=acpsgd_10gbe", "target=quality", "--json", *words]
         (auto,) = (one for one in json.loads(output(capsys, *asked)) if one["scheme"] == "auto")
         assert ("transformers with adamw and clipping at 6.86x" in json.dumps(auto)) is clips
-        assert ("and clipping at 3.97x" in json.dumps(auto)) is not clips
+        assert ("transformers with adamw at 2x" in json.dumps(auto)) is not clips
     for model, word, hint in (("bert_large", "density=0.1", True), ("bert_large", "clip_norm=1", False),
                               ("lstm_650", "density=0.1", False)):  # fmt: skip
         assert main(["advise", f"model={model}", "cluster=acpsgd_10gbe", word]) == 0

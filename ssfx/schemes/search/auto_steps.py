@@ -18,7 +18,7 @@ from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 from ssfx.core.spec import Spec
 from ssfx.schemes.carrier import keeps_fraction
-from ssfx.schemes.search.recorded_network import READERS, Network, in_words
+from ssfx.schemes.search.recorded_network import Network, batch_text, in_words
 
 Quality = Literal["dense", "strict", "normal", "loose"]
 
@@ -173,10 +173,11 @@ def _scaled(share: float, times: float) -> float:
 def _of_its_batch(task: Mapping[str, Any], train_steps: int) -> Needed:
     law = task["long"]
     on = f"{in_words(task['family'], task['optimizer'], task['clipped'])} at {task['compression']:.3g}x"
+    size = batch_text(task["family"], task["batch"])
     if law is None:
         if task["more_steps"] is None:
             return Needed(None, f"worse: {task['reached']} of {task['runs']} runs of {on} reached their target")
-        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps of {size_of(task)}"
+        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps of {size}"
         return Needed(task["more_steps"][0], source, task["more_steps"][1], task["runs"])
     if law["unreached"] > MOST_UNREACHED:
         return Needed(
@@ -185,14 +186,9 @@ def _of_its_batch(task: Mapping[str, Any], train_steps: int) -> Needed:
     worst = max(_at(delay_steps, factor, train_steps) for delay_steps, factor in law["each"])
     return Needed(
         _at(law["delay_steps"], law["factor"], train_steps),
-        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps of {size_of(task)}", worst,
+        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps of {size}", worst,
         len(law["each"]),
     )  # fmt: skip
-
-
-def size_of(task: Mapping[str, Any]) -> str:
-    """Return the batch of a task in words."""
-    return f"{task['batch']:,} {'tokens' if task['family'] in READERS else 'images'}"
 
 
 def _runs(number: int) -> str:

@@ -12,8 +12,6 @@ from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
 FAMILIES = ("conv", "lstm", "transformer", "vision transformer")
-READERS = ("lstm", "transformer")
-"""Families whose batch is counted in tokens; that of others in images."""
 _ATTENTION = ("attn", "attention", "qkv", "q_proj", "in_proj_weight")
 _RECURRENT = "weight_hh"
 _EXPERTS = "expert"
@@ -56,6 +54,11 @@ def batch_of(profile: Profile) -> int | None:
     if not (profile.batch_size and is_counted(profile.model)):
         return None
     return profile.batch_size * model_work(profile.model).sample_tokens
+
+
+def batch_text(family: str, batch: int) -> str:
+    """Return a batch of tokens, of families that read them, or of images."""
+    return f"{batch:,} {'tokens' if family in ('lstm', 'transformer') else 'images'}"
 
 
 def in_words(family: str, optimizer: str, clipped: bool | None = None) -> str:
