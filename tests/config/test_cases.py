@@ -178,7 +178,8 @@ BESIDE_THE_GRID = [
     for method in (
         "scheme=ddp", "scheme=ddp lr=0.0005", "scheme=ddp_fp16", "scheme=powersgd",
         "scheme=powersgd compressor=powersgd(rank=16)", "scheme=powersgd compressor=powersgd(rank=32)",
-        "scheme=per_tensor compressor=topk density=0.01", "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
+        "scheme=per_tensor compressor=topk density=0.01",
+        "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
         "scheme=ddp_quantized compressor=qsgd(norm=max)",
     )
 ] + [
