@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,10 @@ from ssfx.core.rows import Row
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+LOG_EVERY_S = 60.0
+"""Seconds between two lines of a log file that say how far a run is."""
 
 
 class Report:
@@ -26,6 +31,7 @@ class Report:
         self._steps: dict[str, int] = {}
         self._noted: set[str] = set()
         self._waited_for: dict[str, str] = {}
+        self._told_s = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
             TimeRemainingColumn(), TextColumn("{task.fields[rate]}"),
@@ -46,10 +52,13 @@ class Report:
         self._console.print(text, markup=False, highlight=False)
 
     def step(self, case: Case, record: Mapping[str, Any]) -> None:
-        """Move the bar to the step of `record`."""
+        """Move the bar to the step of `record`; a log file has a line for it every LOG_EVERY_S."""
         samples = case.batch_size * case.accumulate * case.trained_ranks
         rate = f"{samples / record['iteration_s']:.0f} samples/s" if record["iteration_s"] > 0 else ""
         self._done(case, record["step"] + 1, description=case.label, rate=rate)
+        if not self._console.is_terminal and time.monotonic() - self._told_s >= LOG_EVERY_S:
+            self._told_s = time.monotonic()
+            self.note(f"{case.label}: step {record['step'] + 1:,} of {case.steps:,}{rate and f', {rate}'}")
 
     def waits(self, case: Case, what: str) -> None:
         """Show what the run of `case` waits for, "" for nothing; in a log file each such thing is one line, once."""
