@@ -200,8 +200,8 @@ def at_dense_rate(rows: Iterable[Row]) -> list[Row]:
 
 
 def at_usual_batch(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows but those of another batch than most runs of their setting."""
-    return _like_most(rows, setting_of, batch_of)
+    """Return the rows but those of another batch, or on other ranks, than most runs of their setting."""
+    return _like_most(rows, setting_of, lambda row: (batch_of(row), row.case.world_size))
 
 
 def _like_most(
