@@ -36,7 +36,6 @@ class Planned:
     """What `ssfx plan` was asked for."""
 
     model: str
-    device: str
     cluster: Cluster
     parts: Components
     batch_size: int
@@ -72,7 +71,7 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     if shared is None:
         parts = on_nodes(parts, cluster)
     return Planned(
-        name, cluster.device, cluster, with_memory(parts, shared, asked=False), settings.batch_size,
+        name, cluster, with_memory(parts, shared, asked=False), settings.batch_size,
         settings.optimizer, iteration_ms, settings.precision, shared, settings.shard_compressor,
         Others(settings.weights, settings.exempt),
     )  # fmt: skip

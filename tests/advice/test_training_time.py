@@ -78,7 +78,7 @@ def test_auto_itself_keeps_to_its_budget_in_the_long_runs() -> None:
     for name, task in law["tasks"].items():
         assert task["compression"] > 2, name
         assert needed(task).within(MORE_STEPS["normal"]), name
-        assert task["long"]["unreached"] < 0.15, name
+        assert task["unreached"] < 0.15, name
 
 
 def test_the_command_says_the_steps_and_what_they_rest_on(

@@ -118,11 +118,11 @@ def test_the_report_is_plain_lines_in_a_file_and_silent_on_request():
 
 
 def test_a_log_file_says_every_minute_how_far_a_run_is(monkeypatch):
-    now = 0.0
-    monkeypatch.setattr("ssfx.lab.engines.progress.time.monotonic", lambda: now)
+    seconds = iter((0.0, 59.0, 60.0, 60.0, 61.0, 119.0, 121.0, 121.0))  # each line asks twice
+    monkeypatch.setattr("ssfx.lab.engines.progress.time.monotonic", lambda: next(seconds))
     case, text = make_case(), io.StringIO()
     with Report([case], True, Console(file=text, soft_wrap=True)) as report:
-        for step, now in enumerate((59.0, 60.0, 61.0, 119.0, 121.0)):
+        for step in range(5):
             report.step(case, {"step": step, "iteration_s": 0.25})
     assert text.getvalue().splitlines() == [
         "fake/ddp x2: step 2 of 6, 32 samples/s", "fake/ddp x2: step 5 of 6, 32 samples/s",

@@ -12,10 +12,9 @@ from ssfx.schemes.search.recorded_network import Network
 
 
 def task(factor: float, ratio: float, optimizer: str = "sgd", unreached: float = 0.1) -> dict[str, Any]:
-    long = {"seeds": 1, "unreached": unreached, "longest_steps": 2000, "delay_steps": 0.0, "factor": factor,
-            "each": [[0.0, factor]]}  # fmt: skip
     return {"family": "conv", "optimizer": optimizer, "clipped": False, "compression": ratio, "grows": False,
-            "ranks": 4, "batch": 32, "long": long}  # fmt: skip
+            "ranks": 4, "batch": 32, "seeds": 1, "unreached": unreached, "longest_steps": 2000, "delay_steps": 0.0,
+            "factor": factor, "each": [[0.0, factor]]}  # fmt: skip
 
 
 def method(density: float, **tasks: dict[str, Any]) -> dict[str, Any]:

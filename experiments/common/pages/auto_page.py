@@ -15,7 +15,7 @@ from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
 from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, measured_steps, needed
 from ssfx.schemes.search.auto_why import why_lines
-from ssfx.schemes.search.recorded_network import in_words
+from ssfx.schemes.search.recorded_network import batch_text, in_words
 
 ASKED = ("model=bert_large", "cluster=64gpu", "cluster.inter.gbps=25", "scheme=auto", "density=0.01")
 """The command on the page."""
@@ -36,13 +36,13 @@ def steps_block() -> str:
     for one in measured_steps():
         density = "" if one["density"] is None else f" at {one['density']:g}"
         for name, task in one["tasks"].items():
-            found, long = needed(task), task["long"]
-            runs, steps = (len(long["each"]), long["longest_steps"]) if long else (task["runs"], task["dense_steps"])
+            found, runs = needed(task), len(task["each"])
             sixteen_bits = build(one["compressor"]).lossless
             allowed = [quality for quality, limit in MORE_STEPS.items() if sixteen_bits or found.within(limit)]
             rows.append((
                 f"{one['words']}{density}", in_words(task["family"], task["optimizer"]), f"{task['compression']:.3g}x",
-                f"{runs} of {steps:,.0f} dense steps, {task['ranks']} ranks, {name[name.index('rate') :]}",
+                f"{runs} of {task['longest_steps']:,} dense steps, {batch_text(task['family'], task['batch'])}, "
+                f"{name[name.index('rate') :]}",
                 "worse" if found.share is None else f"{found.share:+.1%}",
                 "" if found.worst is None else f"{found.worst:+.1%}", ", ".join(allowed) or "none",
             ))  # fmt: skip

@@ -38,7 +38,7 @@ class Record:
     @property
     def horizon(self) -> int:
         """Steps of the dense runs."""
-        return int(self.task["long"]["longest_steps"])
+        return int(self.task["longest_steps"])
 
     @property
     def network(self) -> Network:
@@ -96,7 +96,7 @@ def _other_ratios(one: Record, methods: Methods) -> Iterator[dict[str, Any]]:
 def _group(name: str, how: str, methods: Methods, others: Others) -> Iterator[Group]:
     pairs, unknown, missed, hoped, within = [], 0, 0, 0, 0
     tasks = [(method, model, task) for method in methods for model, task in method["tasks"].items()]
-    every = [Record(*one) for one in tasks if one[2]["long"] is not None]
+    every = [Record(*one) for one in tasks]
     for one in every:
         network, ratio = one.network, one.task["compression"]
         rest = list(others(one, methods))

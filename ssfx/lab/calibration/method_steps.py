@@ -1,15 +1,13 @@
 """How many more steps each method needed than dense training: ssfx/data/method_steps.json, from recorded runs.
 
-`python -m ssfx.lab.calibration.method_steps` writes it from the rows of experiment=time_to_quality, =method_quality and
-=long_quality in results/reference; a test holds both equal. `scheme=auto` reads it to decide what a quality allows, and
-`ssfx advise target=quality` for the steps of a training.
+`python -m ssfx.lab.calibration.method_steps` writes it from the rows of experiment=long_quality in results/reference; a
+test holds both equal. `scheme=auto` reads it to decide what a quality allows, and `ssfx advise target=quality` for the
+steps of a training. Short runs are left out: they cannot tell a delay from a factor.
 """
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from statistics import mean
 from typing import Any
 
 from ssfx.compressors import build
@@ -25,8 +23,8 @@ from ssfx.lab.calibration.step_law import (
     batch_of,
     grows,
     is_dense,
+    long_rows,
     method,
-    sent_dense,
     setting_of,
     step_laws,
     usual_memory,
@@ -35,8 +33,8 @@ from ssfx.lab.results.store import read_rows
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search.recorded_network import Network, family_of
 
-SOURCES = ("time_to_quality_local.jsonl", "method_quality_local.jsonl", "long_quality_local.jsonl")
-"""Files of rows; one that is not there has none."""
+SOURCE = "long_quality_local.jsonl"
+"""The file of rows."""
 
 REDUCERS = {
     "micro": "micro", "spardl": "spar_reduce_scatter", "oktopk": "ok_topk", "ddp_quantized": "quantized_all_reduce",
@@ -74,13 +72,10 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     """Return the content of the file: what recorded runs say of each method, task by task.
 
     A task is a model, an optimizer, a rate and whether gradients are clipped; and the compression of its network by the
-    method, within a factor of which the record holds. more_steps: of short runs, the mean steps to the target over
-    those of dense runs of the same seeds, less 1, and the share of the worst run; None where one missed its target.
-    kept_back: the share of a gradient's norm that error feedback kept back; None where it was not measured. ranks: how
-    many trained; batch: on how many tokens, or images, a step together. grows: whether errors are fed back that are not
-    little, so that a larger batch takes more extra steps. long: the law of long runs over dense ones at this rate, of
-    the batch that most have; None without any. schemes: the same of schemes that send by more than one method, with
-    long runs alone. batch_growth: how extra steps of error feedback grow with the batch.
+    method, within a factor of which the record holds. It has the law of its runs over dense ones at this rate, on as
+    many ranks and of the batch, in tokens or images of all ranks, that most have. grows: whether errors are fed back
+    that are not little, so that a larger batch takes more extra steps. schemes: the same of schemes that send by more
+    than one method. batch_growth: how extra steps of error feedback grow with the batch.
     """
     # The size of a node, which commands put in, is no option of a method.
     rows = [
@@ -88,14 +83,10 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
         if row.case.target_metric is not None and row.case.scheme_options.keys() <= {"ranks_per_node"}
     ]  # fmt: skip
     growth = batch_growth(rows)
-    long = at_usual_batch(row for row in rows if row.case.experiment == EXPERIMENT and not sent_dense(row))
-    short = [row for row in rows if row.case.experiment != EXPERIMENT]
-    rows = [*short, *long]
-    dense = {(row.case.model, row.case.seed): _steps(row) for row in short if is_dense(row)}
+    rows = at_usual_batch(long_rows(rows))
     groups: dict[Method, list[Row]] = {}
     for row in rows:
-        way = _of(row)
-        if way is not None and (row.case.experiment == EXPERIMENT or (row.case.model, row.case.seed) in dense):
+        if (way := _of(row)) is not None:
             groups.setdefault(way, []).append(row)
     laws = step_laws(rows, lambda row: _task_name(str(_of(row)), row) if _of(row) is not None else "")
     methods = []
@@ -103,22 +94,16 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
         said, growing = _method(scheme, spec), grows(runs)
         tasks = {
             task: {
-                **_held(own[0], _network(own[0]).compression(spec, density or 1.0, said["calls"])),
-                **_task(own, dense),
-                "grows": growing, **_size(own),
-                "long": (law := laws.get(f"{(scheme, spec, density)} {task}")) and _plain(law),
+                **_held(own[0], _network(own[0]).compression(spec, density or 1.0, said["calls"])), "grows": growing,
+                **_plain(law),
             }
             for task, own in _by_task(runs)
+            if (law := laws.get(f"{(scheme, spec, density)} {task}")) is not None
         }  # fmt: skip
-        methods.append({**said, "compressor": spec, "density": density, "tasks": tasks})
-    every = sorted({row.case.evaluate_every for row in short})
-    files = ", ".join(sorted({f"experiment={row.case.experiment}" for row in rows}))
-    note = (
-        f"recorded runs of {files} in results/reference; quality is measured every {'/'.join(map(str, every))} steps "
-        "in the short ones"
-    )
+        if tasks:
+            methods.append({**said, "compressor": spec, "density": density, "tasks": tasks})
     return {
-        "origin": {"kind": "measured", "note": note},
+        "origin": {"kind": "measured", "note": f"recorded runs of experiment={EXPERIMENT} in results/reference"},
         "batch_growth": growth and asdict(growth),
         "methods": methods,
         "schemes": _schemes(rows),
@@ -134,13 +119,6 @@ def _by_task(runs: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     return [(name, [row for row in runs if setting_of(row) == name]) for name in sorted(set(map(setting_of, runs)))]
 
 
-def _size(runs: Sequence[Row]) -> dict[str, int]:
-    """Return the ranks of the long runs, without any of the short ones, and the batch of all of them."""
-    counted = [row for row in runs if row.case.experiment == EXPERIMENT] or runs
-    (batch,) = {batch_of(row) for row in counted}
-    return {"ranks": max(row.case.world_size for row in counted), "batch": batch}
-
-
 def _network(row: Row) -> Network:
     """Return the network that a run trains."""
     tensors = model_work(row.case.model).tensors
@@ -151,7 +129,7 @@ def _held(row: Row, compression: float) -> dict[str, Any]:
     """Return for which networks, and for which training of them, the record of a task holds: it has `row`."""
     return {
         "family": _network(row).family, "optimizer": row.case.optimizer, "clipped": row.case.clip_norm is not None,
-        "compression": round(compression, 3),
+        "ranks": row.case.world_size, "batch": batch_of(row), "compression": round(compression, 3),
     }  # fmt: skip
 
 
@@ -167,22 +145,14 @@ def _of(row: Row) -> Method | None:
 
 def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the laws of every other scheme of the long runs that fed errors back as it does unless somebody asks."""
-    others = [
-        row
-        for row in rows
-        if row.case.experiment == EXPERIMENT and usual_memory(row) and (is_dense(row) or _of(row) is None)
-    ]
+    others = [row for row in rows if usual_memory(row) and (is_dense(row) or _of(row) is None)]
     laws = step_laws(others, lambda row: _task_name(method(row), row))
     found = []
     for label in sorted({method(row) for row in others if not is_dense(row)}):
         runs = [row for row in others if method(row) == label]
         growing = grows(runs)
         tasks = {
-            task: {
-                **_held(own[0], law.compression or 1.0),
-                "grows": growing, **_size(own),
-                "long": _plain(law),
-            }
+            task: {**_held(own[0], law.compression or 1.0), "grows": growing, **_plain(law)}
             for task, own in _by_task(runs)
             if (law := laws.get(f"{label} {task}")) is not None
         }  # fmt: skip
@@ -220,26 +190,6 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
     return {"words": f"{words} of rank {rank}" if rank else words, "collective": collective, "calls": calls}
 
 
-def _task(runs: Sequence[Row], dense: Mapping[tuple[str, int], float]) -> dict[str, Any]:
-    """Return what the runs of one task measured; `steps` of the short ones are compared with dense runs."""
-    kept_back = [share for row in runs if (share := row.metrics.get("kept_back")) is not None]
-    own = {(row.case.model, row.case.seed): _steps(row) for row in runs if row.case.experiment != EXPERIMENT}
-    dense_steps = mean(dense[at] for at in own) if own else None
-    more = None
-    if own and all(map(math.isfinite, own.values())):
-        each = [steps / dense[at] - 1 for at, steps in own.items()]
-        more = [round(mean(own.values()) / mean(dense[at] for at in own) - 1, 4), round(max(each), 4)]
-    return {
-        "runs": len(own), "reached": sum(map(math.isfinite, own.values())), "dense_steps": dense_steps,
-        "more_steps": more, "kept_back": round(mean(kept_back), 4) if kept_back else None,
-    }  # fmt: skip
-
-
-def _steps(row: Row) -> float:
-    found = row.metrics.get("steps_to_target")
-    return math.inf if found is None else float(found)
-
-
 def text_of(rows: Iterable[Row]) -> str:
     """Return the text of the file."""
     return json.dumps(method_steps(rows), indent=1)
@@ -247,8 +197,7 @@ def text_of(rows: Iterable[Row]) -> str:
 
 def recorded() -> list[Row]:
     """Return the rows that the file is made of."""
-    files = [path for name in SOURCES if (path := reference_dir() / name).exists()]
-    return [row for path in files for row in read_rows(path)]
+    return read_rows(reference_dir() / SOURCE)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A record holds for networks of its family, trained by its optimizer, at its compression within a factor of two. Outside
 of that nobody knows. Where some runs clip gradients and some do not, those count that train alike. Extra steps of
-selections grow with a power of the ranks that was recorded, too.
+what keeps much of a gradient back grow with a power of the batch that was recorded, too.
 """
 
 from __future__ import annotations
@@ -109,7 +109,6 @@ def steps_of_tasks(tasks: list[dict[str, Any]], network: Network, ratio: float, 
     """Return what the tasks that hold for a compression of `network` say; without any, what was never recorded.
 
     That is the median of what they needed, and the worst run of all; where a task missed the quality, so does this.
-    Long runs count before short tasks, which cannot tell a delay from a factor.
     """
     if not tasks:
         return Needed(None, f"{UNKNOWN}: no run is recorded of {what} sent like this")
@@ -122,8 +121,7 @@ def steps_of_tasks(tasks: list[dict[str, Any]], network: Network, ratio: float, 
         return Needed(
             None, f"{UNKNOWN}: {what} compresses this network {ratio:.3g}x, recorded of {network.text} at {recorded}"
         )
-    long = [task for task in near if task["long"] is not None] or near
-    alike_clipped = [task for task in long if network.clipped in (None, task["clipped"])] or long
+    alike_clipped = [task for task in near if network.clipped in (None, task["clipped"])] or near
     found = [needed(task, train_steps, network) for task in alike_clipped]
     worst = max(found, key=_worst)
     shares = [one.share for one in found if one.share is not None]
@@ -147,9 +145,8 @@ def trains_alike(task: Mapping[str, Any], network: Network) -> bool:
 def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, network: Network | None = None) -> Needed:
     """Return what one task of the file says of a training of so many dense steps of `network`; None: of its own.
 
-    Long runs: a delay over the steps, and a factor; a delay below none counts as none. Without them it is what the
-    short task needed, at any length of training. With a larger batch than was recorded, what feeds errors back needs
-    more; the worst run grows as the steepest recorded task.
+    A delay over the steps, and a factor; a delay below none counts as none. With a larger batch than was recorded, what
+    feeds errors back needs more; the worst run grows as the steepest recorded task.
     """
     found = _of_its_batch(task, train_steps)
     if found.share is None or found.worst is None or not task["grows"] or network is None:
@@ -171,28 +168,16 @@ def _scaled(share: float, times: float) -> float:
 
 
 def _of_its_batch(task: Mapping[str, Any], train_steps: int) -> Needed:
-    law = task["long"]
     on = f"{in_words(task['family'], task['optimizer'], task['clipped'])} at {task['compression']:.3g}x"
-    size = batch_text(task["family"], task["batch"])
-    if law is None:
-        if task["more_steps"] is None:
-            return Needed(None, f"worse: {task['reached']} of {task['runs']} runs of {on} reached their target")
-        source = f"{_runs(task['runs'])} of {on} over {task['dense_steps']:,.0f} dense steps of {size}"
-        return Needed(task["more_steps"][0], source, task["more_steps"][1], task["runs"])
-    if law["unreached"] > MOST_UNREACHED:
+    if task["unreached"] > MOST_UNREACHED:
         return Needed(
-            None, f"worse: runs of {on} never reached {law['unreached']:.0%} of the quality of dense training"
+            None, f"worse: runs of {on} never reached {task['unreached']:.0%} of the quality of dense training"
         )
-    worst = max(_at(delay_steps, factor, train_steps) for delay_steps, factor in law["each"])
-    return Needed(
-        _at(law["delay_steps"], law["factor"], train_steps),
-        f"{_runs(len(law['each']))} of {on} over {law['longest_steps']:,} dense steps of {size}", worst,
-        len(law["each"]),
-    )  # fmt: skip
-
-
-def _runs(number: int) -> str:
-    return f"{number} run{'s' * (number != 1)}"
+    runs = len(task["each"])
+    where = f"{task['longest_steps']:,} dense steps of {batch_text(task['family'], task['batch'])}"
+    worst = max(_at(delay_steps, factor, train_steps) for delay_steps, factor in task["each"])
+    source = f"{runs} run{'s' * (runs != 1)} of {on} over {where}"
+    return Needed(_at(task["delay_steps"], task["factor"], train_steps), source, worst, runs)
 
 
 def alike(spec: str) -> tuple[str, tuple[tuple[str, Any], ...]]:
