@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ssfx.core.errors import ConfigError, unknown
@@ -91,10 +91,6 @@ class Site:
             if name not in known:
                 raise unknown("option of cluster.slurm", name, known)
         return cls(**{name: _typed(name, value) for name, value in values.items() if value is not None})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `of` takes, as what JSON can hold."""
-        return {**asdict(self), "environment": dict(self.environment), "modules": list(self.modules)}
 
     def directives(self) -> list[str]:
         """Return the options of a script for sbatch, those that say who pays and where, and for how long.
