@@ -117,7 +117,7 @@ def _quality(best: Entry) -> str:
     return (
         f"what {best.scheme} sends needs {found.share or 0.0:.0%} more steps than a dense training of "
         f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, "
-        f"small networks all{here}{ask}"
+        f"small networks{here}{ask}"
     )
 
 

@@ -195,7 +195,7 @@ def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(mo
     out = " ".join(output(capsys, "advise", *words).split())
     assert "faster by these times, quality unknown or worse: s2reducer" in out
     assert "faster by these times, which were never checked for what sends alike: ddp_bf16" in out
-    assert "runs of transformers with adamw at 2x over 2,000 dense steps of 256 tokens, small networks all; a" in out
+    assert "runs of transformers with adamw at 2x over 2,000 dense steps of 256 tokens, small networks; a step" in out
     error = entries["ddp_fp16"]["error"]
     assert error["sent"] == "16-bit sums"
     assert (error["network"], error["few"]) == ("GPUs over TCP", 0), "that was asked about, where none was compared"
