@@ -15,14 +15,7 @@ from ssfx.advice.answer import answer_of
 from ssfx.advice.break_even import BreakEven
 from ssfx.advice.checked import where_checked
 from ssfx.advice.screen import NEVER_SHARDED, first_screen
-from ssfx.advice.time_to_quality import (
-    Estimate,
-    TimeToQuality,
-    TrainingTime,
-    quality_ranking,
-    recorded_of,
-    training_times,
-)
+from ssfx.advice.training_time import TrainingTime, training_times
 from ssfx.advice.trust import Trust
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page
@@ -30,8 +23,6 @@ from ssfx.cli.terminal import print_table, say
 from ssfx.config.advice_question import by_quality, resolve_setting
 from ssfx.core.errors import ConfigError
 from ssfx.core.numbers import rounded
-from ssfx.core.paths import results_dir
-from ssfx.core.plugins import provided
 from ssfx.perf_model.cautions import cautions
 from ssfx.perf_model.recorded_times import measured_on
 
@@ -92,41 +83,6 @@ def advise(
 
 
 def _by_quality(setting: Setting, as_json: bool) -> None:
-    """Print how long each scheme takes to the quality of dense training, fastest first.
-
-    Of a model with recorded runs to a target that is the time to this target, unless a number of steps is asked about.
-    """
-    rows = provided("ssfx.hooks", "rows")
-    recorded = rows(results_dir()) if rows is not None else []
-    if setting.sharding is not None or setting.train_steps is not None or not recorded_of(setting, recorded):
-        _by_law(setting, as_json)
-        return
-    found = quality_ranking(setting, recorded)
-    if as_json:
-        click.echo(json.dumps([_plain_quality(one) for one in found]))
-        return
-    first = found[0]
-    say(
-        f"{first.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks, time to {first.metric} "
-        f"{first.target:g}: steps of recorded runs times simulated iterations",
-        "  ", "", bold=True,
-    )  # fmt: skip
-    columns = ("scheme", "reached", "steps", "seconds (95 % interval)")
-    rows = [
-        (one.scheme, f"{one.reached} of {one.runs}", _or_never(one.steps, rounded(one.steps.value, 4)),
-         _or_never(one.steps, str(one.time_s)))
-        for one in found
-    ]  # fmt: skip
-    print_table(columns, rows, right={"reached", "steps"})
-    for caution in cautions(setting.profile, setting.cluster):
-        say(f"beware: {caution}", "  ", "", fg="yellow")
-    say(
-        "schemes whose intervals overlap are not ordered; steps are from small tasks and do not carry over to others",
-        "  ", "",
-    )  # fmt: skip
-
-
-def _by_law(setting: Setting, as_json: bool) -> None:
     """Print the steps that each scheme needs for what dense training reaches, and their time, fastest first."""
     found = training_times(ranked(setting))
     if as_json:
@@ -161,23 +117,6 @@ def _plain_training(one: TrainingTime) -> dict[str, Any]:
         "source": one.needed.source, "worst_run": one.needed.worst, "steps": one.steps if known else None,
         "iteration_s": one.entry.iteration_s, "time_s": one.time_s if known else None, "worst_s": one.worst_s,
     }  # fmt: skip
-
-
-def _or_never(steps: Estimate, text: str) -> str:
-    return "never" if steps.value == inf else text
-
-
-def _plain_quality(one: TimeToQuality) -> dict[str, Any]:
-    return {
-        "scheme": one.scheme, "model": one.model, "metric": one.metric, "target": one.target, "runs": one.runs,
-        "reached": one.reached, "steps": _plain_estimate(one.steps),
-        "time_s": one.time_s and _plain_estimate(one.time_s), "origin": one.kind,
-    }  # fmt: skip
-
-
-def _plain_estimate(one: Estimate) -> dict[str, float | None]:
-    """Return value and interval; null for one that is infinite, as JSON has no infinity."""
-    return {name: None if value == inf else value for name, value in asdict(one).items()}
 
 
 def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from ssfx.advice import sending
 from ssfx.advice.ranking import Advice, advise
 from ssfx.advice.sending import steps_of
-from ssfx.advice.time_to_quality import training_times
+from ssfx.advice.training_time import training_times
 from ssfx.cli import main
 from ssfx.config.advice_question import resolve_setting, split_steps
 from ssfx.core.errors import ConfigError

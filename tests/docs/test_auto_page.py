@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from advice.test_time_to_quality import quality_row
+from evaluation.test_time_to_quality import quality_row
 from results.test_store import make_row
 
 from experiments.common.pages.auto_page import EXPERIMENT, RECORD, auto_target_block, points_block

@@ -1,7 +1,7 @@
 """Predicted times to a target are held against runs that the prediction has not seen."""
 
 import pytest
-from advice.test_time_to_quality import quality_row
+from evaluation.test_time_to_quality import quality_row
 from results.test_store import make_row
 
 from experiments.common.pages.step_law import predicted_times, time_to_target_block

@@ -6,8 +6,8 @@ from math import inf, isfinite
 from pathlib import Path
 from statistics import median
 
+from experiments.common.evaluation.time_to_quality import TimeToQuality, time_to_quality, way
 from experiments.common.pages.markdown import none_yet, table
-from ssfx.advice.time_to_quality import TimeToQuality, time_to_quality, way
 from ssfx.compressors import build
 from ssfx.config.plans import plan_of, resolve_plan
 from ssfx.core.files import loads, read

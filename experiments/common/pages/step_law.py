@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from math import isfinite
 
+from experiments.common.evaluation.time_to_quality import time_to_quality, way
 from experiments.common.pages.markdown import none_yet, table
 from experiments.common.validation.scores import Pair, score
-from ssfx.advice.time_to_quality import time_to_quality, way
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import (
     EXPERIMENT,

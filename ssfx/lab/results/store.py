@@ -299,8 +299,3 @@ def row_in(path: Path) -> Row:
     if len(rows) != 1 or rows[0].run_id != path.parent.name:
         raise RunError(f"{path}:1: not the row of run {path.parent.name}; remove the file to run the case again")
     return rows[0]
-
-
-def rows_at(results: Path) -> list[Row]:
-    """Return the rows of finished runs in a folder of results and those that came with ssfx, damaged ones left out."""
-    return Store(results).readable()[0]

@@ -7,7 +7,7 @@ import pytest
 from results.test_store import make_row
 from workloads.fakes import make_case
 
-from ssfx.advice.time_to_quality import bootstrap, time_to_quality, way
+from experiments.common.evaluation.time_to_quality import bootstrap, time_to_quality, way
 from ssfx.core.rows import Row
 
 
