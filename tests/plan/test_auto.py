@@ -307,7 +307,8 @@ def test_training_that_clips_may_send_four_bits_of_a_transformer() -> None:
 
 def test_error_feedback_needs_more_extra_steps_with_a_larger_batch_and_its_worst_run_grows_as_the_steepest() -> None:
     growth, kept = batch_growth(), {**law(0, 0.2), "grows": True}
-    assert growth["low"] <= growth["exponent"] <= growth["high"] < 1
+    assert growth["low"] <= growth["exponent"] <= growth["high"]
+    assert 0 < growth["exponent"] < 1
     conv = Network("conv", "sgd", ())
     for ranks, batch, times in ((64, None, 16), (4, 128, 16), (16, 32, 16), (2, None, 1), (4, 2, 1)):
         found = needed(kept, 10_000, replace(conv, ranks=ranks, batch=batch))
@@ -318,6 +319,16 @@ def test_error_feedback_needs_more_extra_steps_with_a_larger_batch_and_its_worst
     assert needed(kept, 10_000, replace(conv, ranks=4)) == needed(kept) == needed(law(0, 0.2), 10_000, many)
     faster = needed({**law(0, -0.1), "grows": True}, 10_000, many)
     assert faster.share == pytest.approx(-0.1), "what needs no extra steps needs none with a larger batch"
+
+
+def test_the_batch_of_a_network_is_known_of_shipped_models_and_of_images() -> None:
+    profile = make_profile([64 * 64], [0.001])
+    for model, batch_size, tensors, batch in (
+        ("bert_large", 4, TRANSFORMER, 4 * 384), ("away.py:build#1", 4, TRANSFORMER, None),
+        ("away.py:build#1", 4, CONV, 4), ("bert_large", 0, TRANSFORMER, None),
+    ):  # fmt: skip
+        specs = tuple(TensorSpec(name, shape) for name, shape in tensors)
+        assert Network.of(replace(profile, model=model, batch_size=batch_size, tensors=specs)).batch == batch
 
 
 def test_a_budget_of_quality_is_about_the_batch_of_all_ranks() -> None:

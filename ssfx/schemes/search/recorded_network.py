@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ssfx.compressors import build
-from ssfx.perf_model.operator_counts import is_counted, model_work
+from ssfx.perf_model.operator_counts import counted, model_work
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
 FAMILIES = ("conv", "lstm", "transformer", "vision transformer")
+READERS = ("lstm", "transformer")
+"""Families whose batch is counted in tokens; that of others in images."""
 _ATTENTION = ("attn", "attention", "qkv", "q_proj", "in_proj_weight")
 _RECURRENT = "weight_hh"
 _EXPERTS = "expert"
@@ -50,15 +52,18 @@ def family_of(tensors: Sequence[TensorSpec]) -> str:
 
 
 def batch_of(profile: Profile) -> int | None:
-    """Return the tokens of a rank and step, samples of what reads no text; None where one of them is not known."""
-    if not (profile.batch_size and is_counted(profile.model)):
-        return None
-    return profile.batch_size * model_work(profile.model).sample_tokens
+    """Return the tokens of a rank and step, or the samples of what reads no text; None where that is not known.
+
+    Tokens of a sample are known of shipped models: the file of a user's own need not be where its profile is.
+    """
+    if not profile.batch_size or family_of(profile.tensors) not in READERS:
+        return profile.batch_size or None
+    return profile.batch_size * model_work(profile.model).sample_tokens if profile.model in counted() else None
 
 
 def batch_text(family: str, batch: int) -> str:
     """Return a batch of tokens, of families that read them, or of images."""
-    return f"{batch:,} {'tokens' if family in ('lstm', 'transformer') else 'images'}"
+    return f"{batch:,} {'tokens' if family in READERS else 'images'}"
 
 
 def in_words(family: str, optimizer: str, clipped: bool | None = None) -> str:
