@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from functools import cache
+from statistics import median
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.evaluation.configured import cluster
 from experiments.common.evaluation.quality_panels import origin
 from experiments.common.figures.figure import Figure, say_origin
@@ -16,7 +18,10 @@ from ssfx.lab.calibration.step_law import (
     StepLaw,
     at_dense_rate,
     at_usual_batch,
+    batch_growth,
+    batch_of,
     dense_runs,
+    extra_by_batch,
     extra_steps,
     long_rows,
     method,
@@ -250,5 +255,73 @@ STEP_LAW = Figure(
         "the method with the same seed that reached it; crosses were never reached, and stand at the end of the run. "
         "Lines are the fit of a task, a delay and a factor, where half of the levels were reached; the others are "
         "unknown, not zero.",
+    ),
+)  # fmt: skip
+
+
+# ---- How extra steps grow with the batch -----------------------------------------------------------------------------
+
+PANELS = ("per_tensor/topk@0.01", "powersgd")
+"""Methods that have a panel; the table of docs/workloads.md has all."""
+MARKS = {2: "v", 4: "o", 8: "s", 16: "D", 64: "P"}
+"""By the number of ranks."""
+BATCHES, SHARES = (32, 128, 512, 2048), (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Ticks."""
+
+
+def _batch(figure: Figure, rows: list[Row]) -> Picture | None:
+    """Return a panel for each method: extra steps over the batch of all ranks, a line a task, a mark a run."""
+    groups = {at: runs for at, runs in extra_by_batch(rows).items() if at[1] in PANELS}
+    if not groups:
+        return None
+    tasks = sorted({task for task, _ in groups})
+    canvas, axes = subplots(1, len(PANELS), figsize=(COLUMN_IN * 2, 3.4), sharex=True, sharey=True)
+    table: list[dict[str, Any]] = []
+    keys: dict[str, Any] = {}
+    for name, axis in zip(PANELS, axes[0], strict=True):
+        for number, task in enumerate(tasks):
+            runs = groups.get((task, name), [])
+            line = sorted(
+                (batch, median(share for _, share in own))
+                for batch, own in grouped(runs, lambda run: batch_of(run[0])).items()
+            )
+            if line:
+                (keys[task],) = axis.plot(*zip(*line, strict=True), color=f"C{number}", linewidth=1.0)
+            for row, share in runs:
+                ranks, batch = row.case.world_size, batch_of(row)
+                axis.scatter([batch], [share], marker=MARKS.get(ranks, "x"), s=22, color=f"C{number}", zorder=3)
+                table.append({"task": task, "method": name, "ranks": ranks, "batch": batch, "more_steps": share})
+        axis.set(xscale="log", yscale="log", xlabel="tokens or images a step, of all ranks")
+        axis.set_xticks(BATCHES, [f"{batch:,}" for batch in BATCHES], minor=False)
+        axis.set_yticks(SHARES, [f"{share:.0%}" for share in SHARES], minor=False)
+        axis.minorticks_off()
+        axis.set_title(SHOWN[name][0], loc="left", fontweight="bold")
+        axis.grid()
+    axes[0][0].set_ylabel("extra steps over dense training")
+    for ranks in sorted({line["ranks"] for line in table}):
+        keys[f"{ranks} ranks"] = axes[0][0].scatter([], [], marker=MARKS.get(ranks, "x"), s=22, color="grey")
+    canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=3, columnspacing=1.2)
+    drawn = [row for runs in groups.values() for row, _ in runs]
+    say_origin(canvas, caption_text([origin(drawn, "lines through the medians of")], canvas.get_figwidth()))
+    return canvas, table
+
+
+def _batch_finding(rows: list[Row]) -> str:
+    found = batch_growth(rows)
+    if found is None:
+        return "no method was run with several batches"
+    return (
+        f"extra steps grow with the batch to the power of {found.exponent:.2f} ({found.low:.2f} to {found.high:.2f} "
+        f"for each method and task alone), by {found.runs} runs of {found.tasks} tasks"
+    )
+
+
+BATCH = Figure(
+    "auto.batch", "extra steps of what keeps much of a gradient back, by the batch of all ranks", _batch, about=(),
+    needs={"experiment": EXPERIMENT, "evaluate": True},
+    said=_batch_finding,
+    notes=(
+        "No paper's figure. A mark is a run, beside dense training of its seed, ranks and batch; a line goes through "
+        "the medians of a task. Different marks at one batch tell ranks from batch.",
     ),
 )  # fmt: skip

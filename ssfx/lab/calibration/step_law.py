@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import log
 from statistics import fmean, median, quantiles
 
 from ssfx.compressors import build
@@ -332,28 +332,35 @@ def batch_growth(rows: Iterable[Row]) -> BatchGrowth | None:
     A gradient of more data has less noise of its own that the error of a compressor could hide behind. One exponent by
     least squares of log(extra steps) on log(batch), with a level of its own for each method and task.
     """
-    long = long_rows(rows)
-    dense = dense_runs(long)
-    groups: dict[tuple[str, str], list[Pair]] = {}
-    for row in long:
-        if grows([row]) and place(row) in dense:
-            found = extra_steps(dense[place(row)], row)
-            if len(found.bounds) > MOST_UNREACHED * (len(found.bounds) + len(found.pairs)):
-                continue  # how many steps it needs is not known
-            delay, factor = law_of([found])
-            if (share := delay / row.case.steps + factor) > SHOWN_EXTRA:
-                at = log(batch_of(row)), log(share)
-                groups.setdefault((setting_of(row), method(row)), []).append(at)
-    groups = {at: points for at, points in groups.items() if len({batch for batch, _ in points}) > 1}
+    groups = extra_by_batch(rows)
     if not groups:
         return None
-    each = [_products(points) for points in groups.values()]
+    each = [_products([(log(batch_of(row)), log(share)) for row, share in runs]) for runs in groups.values()]
     alone = [product / square for product, square in each]
-    batches = [round(exp(at)) for points in groups.values() for at, _ in points]
+    batches = [batch_of(row) for runs in groups.values() for row, _ in runs]
     return BatchGrowth(
         sum(product for product, _ in each) / sum(square for _, square in each), min(alone), max(alone),
         (min(batches), max(batches)), len(batches), len({task for task, _ in groups}),
     )  # fmt: skip
+
+
+def extra_by_batch(rows: Iterable[Row]) -> dict[tuple[str, str], list[tuple[Row, float]]]:
+    """Return runs with their extra steps, as a share, by task and method that were trained with several batches.
+
+    Only of what feeds errors back; without runs of which it is not known, or at most SHOWN_EXTRA.
+    """
+    long = long_rows(rows)
+    dense = dense_runs(long)
+    groups: dict[tuple[str, str], list[tuple[Row, float]]] = {}
+    for row in long:
+        if grows([row]) and place(row) in dense:
+            found = extra_steps(dense[place(row)], row)
+            if len(found.bounds) > MOST_UNREACHED * (len(found.bounds) + len(found.pairs)):
+                continue
+            delay, factor = law_of([found])
+            if (share := delay / row.case.steps + factor) > SHOWN_EXTRA:
+                groups.setdefault((setting_of(row), method(row)), []).append((row, share))
+    return {at: runs for at, runs in groups.items() if len({batch_of(row) for row, _ in runs}) > 1}
 
 
 LITTLE = 0.25
