@@ -159,7 +159,7 @@ def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
     table: list[dict[str, Any]] = []
     columns = min(3, len(tasks))
     lines = -(-len(tasks) // columns)
-    size_in = (COLUMN_IN * (2 if columns > 1 else 1.7), 0.5 + 2.2 * lines)
+    size_in = (COLUMN_IN * (2 if columns > 1 else 1.7), 0.5 + 1.85 * lines)
     canvas, axes = subplots(lines, columns, figsize=size_in)
     for unused in axes.flat[len(tasks) :]:
         unused.set_axis_off()
@@ -275,7 +275,7 @@ def _batch(figure: Figure, rows: list[Row]) -> Picture | None:
     if not groups:
         return None
     tasks = sorted({task for task, _ in groups})
-    canvas, axes = subplots(1, len(PANELS), figsize=(COLUMN_IN * 2, 3.4), sharex=True, sharey=True)
+    canvas, axes = subplots(1, len(PANELS), figsize=(COLUMN_IN * 2, 3.0), sharex=True, sharey=True)
     table: list[dict[str, Any]] = []
     keys: dict[str, Any] = {}
     for name, axis in zip(PANELS, axes[0], strict=True):

@@ -183,6 +183,8 @@ BESIDE_THE_GRID = [
         "scheme=ddp_quantized compressor=qsgd(norm=max)",
     )
 ] + [
+    "engine=virtual workload=gpt2_small_wikitext2 scheme=ddp_fp16 seed=1 repeats=1",
+] + [
     f"engine=virtual workload=text_gpt2_long seed=1 repeats=1 {method}"
     for method in (
         "scheme=ddp", "scheme=powersgd", "scheme=powersgd compressor=powersgd(rank=32)", "scheme=acpsgd",
