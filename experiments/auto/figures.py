@@ -13,15 +13,14 @@ from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_t
 from ssfx.compressors import build
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
+from ssfx.lab.calibration.batch_growth import batch_growth, extra_by_batch
 from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     StepLaw,
     at_dense_rate,
     at_usual_batch,
-    batch_growth,
     batch_of,
     dense_runs,
-    extra_by_batch,
     extra_steps,
     long_rows,
     method,

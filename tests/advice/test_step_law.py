@@ -9,7 +9,8 @@ from workloads.fakes import make_case
 from experiments.auto.figures import STEP_LAW
 from experiments.common.pages.step_law import step_law_block, varied_block
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import batch_growth, fitted, step_laws
+from ssfx.lab.calibration.batch_growth import batch_growth
+from ssfx.lab.calibration.step_law import fitted, step_laws
 from ssfx.perf_model.operator_counts import model_work
 
 EVERY = range(40, 2001, 40)

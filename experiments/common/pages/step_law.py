@@ -8,14 +8,13 @@ from experiments.common.evaluation.time_to_quality import time_to_quality, way
 from experiments.common.pages.markdown import none_yet, table
 from experiments.common.validation.scores import Pair, score
 from ssfx.core.rows import Row
+from ssfx.lab.calibration.batch_growth import BatchGrowth, batch_growth
 from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     FEWEST_RUNS,
-    BatchGrowth,
     Interval,
     StepLaw,
     at_dense_rate,
-    batch_growth,
     batch_of,
     best_so_far,
     dense_runs,

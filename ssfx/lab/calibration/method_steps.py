@@ -15,13 +15,12 @@ from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import Spec
+from ssfx.lab.calibration.batch_growth import batch_growth, grows
 from ssfx.lab.calibration.step_law import (
     EXPERIMENT,
     StepLaw,
     at_usual_batch,
-    batch_growth,
     batch_of,
-    grows,
     is_dense,
     long_rows,
     method,

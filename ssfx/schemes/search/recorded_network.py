@@ -51,7 +51,7 @@ def family_of(tensors: Sequence[TensorSpec]) -> str:
     return "conv" if kernels else ""
 
 
-def batch_of(profile: Profile) -> int | None:
+def rank_batch(profile: Profile) -> int | None:
     """Return the tokens of a rank and step, or the samples of what reads no text; None where that is not known.
 
     Tokens of a sample are known of shipped models: the file of a user's own need not be where its profile is.
@@ -91,7 +91,7 @@ class Network:
     @classmethod
     def of(cls, profile: Profile, ranks: int | None = None) -> Network:
         """Return the network of a profile on so many ranks."""
-        return cls(family_of(profile.tensors), profile.optimizer, profile.tensors, ranks, batch_of(profile))
+        return cls(family_of(profile.tensors), profile.optimizer, profile.tensors, ranks, rank_batch(profile))
 
     def compression(self, compressor: str, density: float, calls: str) -> float:
         """Return the bytes of the gradient over those that a rank sends if the method sends every tensor.
