@@ -93,6 +93,8 @@ class Commit:
 
     def stepped(self, optimizer: torch.optim.Optimizer, cancelled: Collection[str] = ()) -> None:
         """Commit what `optimizer` has just stepped with; of `cancelled` the memory is as before the exchange."""
+        if not self.open:
+            return  # it may be another model's, and the exchange of this one under way
         held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
         self.open -= set(cancelled)
         self._commit({name for name in self.open if id(self._params[name]) in held})
@@ -140,9 +142,11 @@ class Commit:
         their exchange left, and both are committed together. A plan that waits, a parameter that was frozen, or `end`
         stops that: then the first exchange counts. Of averages that are gone the memory is as before their exchange.
         """
-        if not self.open:
+        if self.open:
+            self.look()
+        if not self.open:  # thrown away on this rank; others may have a plan to change to
+            self._catch_up()
             return set()
-        self.look()
         frozen = {name for name in self.open if not self._params[name].requires_grad}
         self._commit(frozen if self._later is None and not end else set(self.open))
         going_on, self.open = self.open, set()

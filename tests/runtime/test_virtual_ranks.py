@@ -152,6 +152,27 @@ def test_a_step_with_nan_on_one_rank_is_undone_on_all() -> None:
     assert ssfx.virtual_ranks(train, 3) == [(True, True, 1)] * 3
 
 
+def test_a_step_of_one_rank_ends_while_another_is_in_the_middle_of_its_own_closure() -> None:
+    def train(rank: int, comm: Comm) -> torch.Tensor:
+        model = build("mlp")
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+        ssfx.attach(model, optimizer, comm=comm)  # which changes its plan after three exchanges
+
+        for step in range(4):
+
+            def loss(step: int = step) -> torch.Tensor:
+                optimizer.zero_grad()
+                found = loss_of(model, rank, step)
+                found.backward()
+                return found.detach()
+
+            optimizer.step(loss)
+        return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    trained = ssfx.virtual_ranks(train, 4)
+    assert all(torch.equal(trained[0], other) for other in trained)
+
+
 def test_exchanges_of_two_models_do_not_mix() -> None:
     def train(rank: int, comm: Comm) -> list[torch.Tensor]:
         (one, first, _), (other, second, _) = attached(comm, scheme="oktopk"), attached(comm, scheme="per_tensor")
