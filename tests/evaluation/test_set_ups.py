@@ -41,7 +41,7 @@ def place(gbps: float, dense_s: float, *methods: CheckedMethod, model: str = "vi
 
 
 def method(iteration_s: float, more: float | None = 0.0, error: float | None = 0.1) -> CheckedMethod:
-    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error, "3 runs of x", 3)
+    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error, "3 runs of x at 4x over 9 dense steps", 3)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_set_ups_are_counted_by_hand():
     assert whole.most_gbps == 1
     assert "In 1 of 4 simulated configurations that fit, compression surely shortens the time" in whole.sentence
     assert "at most 1 Gbit/s per GPU" in whole.sentence
-    assert "In 2 of those the time to quality is shorter, by 3 runs of x" in whole.sentence
+    assert "In 2 of those the time to quality is shorter, by 3 or more runs each over 9 dense steps (x at 4x)" in whole.sentence
     assert "For the other 1 the quality is unknown" in whole.sentence
     none = counted(every[2:]).sentence
     assert "In 0 of 1 simulated" in none
@@ -115,10 +115,13 @@ def test_methods_of_a_plan_tell_its_quality_and_its_way_of_sending():
 
 
 def test_records_over_as_many_steps_are_named_together() -> None:
-    nine = [f"{what} over 9 dense steps" for what in ("1 run of a at 4x", "2 runs of c at 7x")]
-    records = [nine[0], "5 runs of b at 2x over 3 dense steps", nine[1]]
-    said = "1 run of a at 4x, 2 runs of c at 7x, each over 9 dense steps; by 5 runs of b at 2x over 3 dense steps"
-    assert (together(records), together(["no step"]), together([])) == (said, "no step", "")
+    long, short = "1,000 dense steps of 9 images", "3 dense steps"
+    records = [
+        f"1 run of a with sgd at 4x over {long}", f"5 runs of b at 2.5x over {short}",
+        f"median of 2 tasks, the worst of them 2 runs of a with sgd at 7.25x over {long}, 1.2x the extra steps with 9,000",
+    ]  # fmt: skip
+    said = f"1 or more runs each over {long} (a with sgd at 4x and 7.25x), and over {short} (b at 2.5x)"
+    assert (together(records), together([])) == (said, "")
 
 
 def test_four_bits_of_transformers_have_a_quality_where_training_clips(

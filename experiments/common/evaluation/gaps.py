@@ -274,6 +274,11 @@ def no_row(claim: str, missing: Missing = ()) -> Verdict:
     return Verdict(claim, "not attempted", "", "none", "", f"{lacking(missing)}: {COMMAND}", COMMAND, COST)
 
 
+def no_stand_in(claim: str, paper: str) -> Verdict:
+    """Return the verdict on a claim about a network for which none of the long runs stands."""
+    return Verdict(claim, "not attempted", "", "none", "", f"no long run stands for {paper}: none learns its task")
+
+
 def lacking(missing: Missing) -> str:
     """Return what is missing in words: what no long run has, what one seed has, what other seeds have."""
     known = missing if isinstance(missing, Mapping) else dict.fromkeys(missing, NO_ROW)

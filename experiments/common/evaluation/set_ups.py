@@ -5,6 +5,7 @@ A gain is one of time to quality: a step times the steps that the method needs, 
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -237,13 +238,22 @@ class Counted:
         )
 
 
+_RECORD = re.compile(r"(\d+) runs? of (.+?) at ([\d.]+)x over (.+?)(?=, |$)")
+
+
 def together(records: Iterable[str]) -> str:
-    """Return the words of records, those over as many steps and ranks with these named once."""
-    parts = grouped((one.partition(" over ") for one in records), lambda part: part[2])
-    return "; by ".join(
-        f"{', '.join(what for what, *_ in own)}{', each' if len(own) > 1 else ''}{' over ' if over else ''}{over}"
-        for over, own in parts.items()
-    )
+    """Return what records rest on: how long, of which networks at which compressions, and how many runs at least."""
+    found = {match for record in records for match in _RECORD.findall(record)}
+    parts = []
+    for length, own in sorted(grouped(found, lambda one: one[3]).items()):
+        networks = sorted(grouped(own, lambda one: one[1]).items())
+        said = (
+            f"{network} at {' and '.join(f'{times:g}x' for times in sorted({float(one[2]) for one in of_it}))}"
+            for network, of_it in networks
+        )
+        parts.append(f"over {length} ({'; '.join(said)})")
+    fewest = min((int(runs) for runs, *_ in found), default=0)
+    return f"{fewest} or more runs each {', and '.join(parts)}" if found else ""
 
 
 def counted(found: Iterable[CheckedPlace]) -> Counted:

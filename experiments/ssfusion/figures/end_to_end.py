@@ -21,6 +21,7 @@ from experiments.common.evaluation.gaps import (
     judged_order,
     metric_of,
     no_row,
+    no_stand_in,
     task_of,
     tasks,
     there_is,
@@ -180,7 +181,10 @@ def _verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     shown: list[Task] = []
     subjects = {ours: name for name, ours in reversed(METHODS.items())}
     for one in NETWORKS:
-        there = task_of(every, one.ours) if one.like else None
+        if not one.like:
+            found += [no_stand_in(claim, one.paper) for claim in claims_by_id() if f".exp2.{one.claim}." in claim]
+            continue
+        there = task_of(every, one.ours)
         own = [there] if there else []
         task = there if there and there.knows(DENSE_BASELINE) else None
         start = f"ssfusion.exp2.{one.claim}"

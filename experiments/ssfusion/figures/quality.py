@@ -15,6 +15,7 @@ from experiments.common.evaluation.gaps import (
     gaps,
     judged_gaps,
     judged_order,
+    no_stand_in,
     tasks,
     there_is,
     usual,
@@ -80,6 +81,9 @@ def _fig2_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
     for panel, (quality, paper) in DEGREE_PANELS.items():
         stated = printed_by_degree(panel)
         claims = {name: f"ssfusion.fig2.{panel}.fd{name.removesuffix(' %')}.{quality}" for name in stated}
+        if not STAND_INS[paper]:
+            found += [no_stand_in(claim, paper) for claim in claims.values()]
+            continue
         found += judged_gaps(
             standing_in(anyhow, paper), claims, stated, PER_TENSOR, paper,
             lambda name, paper=paper: f"{name} of the tensors joined in place of {paper}",  # type: ignore[misc]
@@ -168,6 +172,9 @@ def _fig5b_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
     found: list[Verdict] = []
     shown: list[Task] = []
     for key, paper in GAIN_PANELS.items():
+        if not STAND_INS[paper]:
+            found.append(no_stand_in(_gain_claim(key), paper))
+            continue
         here = standing_in(every, paper)
         own = [one for one in here if one.knows("selective")]
         printed = {"selective": 1 + number(_gain_claim(key)), "multi-tensor": 1.0}
