@@ -225,12 +225,14 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Short human text: model/scheme/compressor@density xP, without what the case does not have."""
+        """Short human text: model/scheme(options)/compressor@density xP, without what the case does not have."""
         density = f"@{self.density:g}" if self.density is not None else ""
         compressor = f"/{self.compressor}{density}" if self.compressor is not None else ""
         sharded = "" if self.sharding == "none" else f" {self.sharding} of {self.shards}"
         virtual = f", {self.trained_ranks} virtual" if self.virtual else ""
-        return f"{self.model}/{self.scheme}{compressor} x{self.world_size}{sharded}{virtual}"
+        options = ",".join(f"{name}={value}" for name, value in sorted(self.scheme_options.items()))
+        scheme = f"{self.scheme}({options})" if options else self.scheme
+        return f"{self.model}/{scheme}{compressor} x{self.world_size}{sharded}{virtual}"
 
     @property
     def trained_ranks(self) -> int:

@@ -201,8 +201,8 @@ def identity(
 ) -> dict[str, str]:
     """Return what determines an exchange besides the model, as text."""
     every = asdict(scheme.options(given)).items()
-    # Whether training clips bears on which plan is made, and a state has one: it holds for either.
-    options = repr(sorted((name, value) for name, value in every if name != "clipped"))
+    # What training does besides bears on which plan is made, and a state has one: it holds for any.
+    options = repr(sorted((name, value) for name, value in every if name not in ("clipped", "batch")))
     return {
         "scheme": scheme.name,
         "options": f"{options}, exempt {', '.join(sorted(exempt))}" if exempt else options,

@@ -41,14 +41,15 @@ class AutoOptions(SchemeOptions):
     training, on networks of this family, optimizer and compression; dense, every element in 32 or 16 bits, which the
     others allow too; null is normal. train_steps: the steps of that dense training, over which a delay is spread; null
     is 10,000. clipped: whether training clips gradients; recorded runs that do alike count, where there are any; null:
-    all count. density: the kept fraction of every selection, with all else allowed. error_budget: the largest residual
-    of a step over its gradient, by norm. compressor: this one or dense, nothing else. leave_out: one selection may
-    cover several tensors, so that nothing is sent of some. ranks_per_node: so many neighbours by rank share a node, and
-    sums may be formed there first; 0: nodes are not known. Commands put the cluster's number of devices in its place.
-    profile_iters: dense iterations before the plan, the first of which is not counted. trial_iters: with each plan that
-    is worth trying so many steps are timed, up to three times, before the fastest is kept; 0: the plan that is
-    predicted to be fastest is. run_steps: the steps of the run: its rest may be too short for a trial; 0: not known.
-    Commands put their own in its place.
+    all count. batch: tokens of a rank and step, or images of what reads none; null: those of the profile, and those of
+    the runs where it has none, as in a script of one's own. density: the kept fraction of every selection, with all
+    else allowed. error_budget: the largest residual of a step over its gradient, by norm. compressor: this one or
+    dense, nothing else. leave_out: one selection may cover several tensors, so that nothing is sent of some.
+    ranks_per_node: so many neighbours by rank share a node, and sums may be formed there first; 0: nodes are not known.
+    Commands put the cluster's number of devices in its place. profile_iters: dense iterations before the plan, the
+    first of which is not counted. trial_iters: with each plan that is worth trying so many steps are timed, up to three
+    times, before the fastest is kept; 0: the plan that is predicted to be fastest is. run_steps: the steps of the run:
+    its rest may be too short for a trial; 0: not known. Commands put their own in its place.
     replan_above: when steps take longer or less long than at first by more than this share, a plan is made anew; 0:
     never. replan_after: of how many steps the median counts for that.
     """
@@ -59,6 +60,7 @@ class AutoOptions(SchemeOptions):
     compressor: str | None = None
     train_steps: Annotated[int | None, 1] = None
     clipped: bool | None = None
+    batch: Annotated[int | None, 1] = None
     leave_out: bool = False
     ranks_per_node: Annotated[int, 0] = 0
     profile_iters: int = 5
@@ -74,10 +76,11 @@ class AutoOptions(SchemeOptions):
             raise ValueError(f"{' and '.join(given)} are budgets, and only one may be given; drop {given[0]}")
         if self.compressor is not None and given and given[0] != "density":
             raise ValueError(f"{given[0]} has no effect with compressor={self.compressor}; drop one of them")
-        if self.train_steps is not None:
+        told = next((name for name in ("train_steps", "batch") if getattr(self, name) is not None), None)
+        if told is not None:
             other = next((name for name in (*given, "compressor") if name != "quality" and getattr(self, name)), None)
             if other or self.quality == "dense":
-                raise ValueError(f"train_steps has no effect with {other or 'quality=dense'}; drop it")
+                raise ValueError(f"{told} has no effect with {other or 'quality=dense'}; drop it")
         if self.profile_iters < 2:
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
 
@@ -104,7 +107,7 @@ class AutoOptions(SchemeOptions):
 
     def budget(self, costs: Costs, network: Network | None) -> Budget:
         """Return what may be used on the ranks of `costs` for `network`; None: for any."""
-        network = network and replace(network, clipped=self.clipped)
+        network = network and replace(network, clipped=self.clipped, batch=self.batch or network.batch)
         return budget(
             costs, self.quality or "normal", self.density, self.compressor, self.error_budget, self.leave_out,
             self.ranks_per_node, self.train_steps or TRAIN_STEPS, network,

@@ -404,18 +404,18 @@ def test_a_quality_is_held_to_the_steps_of_the_training(monkeypatch: pytest.Monk
     """A method that is only late is too much for 500 steps and allowed in 10,000, where short tasks would forbid it."""
     late = {"words": "late", "collective": "all_gather", "compressor": "dgc", "density": 0.005, "calls": "each"}
     for module in ("auto_budget", "auto_steps"):
-        row = {**late, "tasks": {"one": {**law(60, 0.01), "compression": 80.0}}}
+        row = {**late, "tasks": {"one": {**law(60, 0.01, grows=True), "compression": 80.0}}}
         monkeypatch.setattr(f"ssfx.schemes.search.{module}.measured_steps", lambda row=row: (row,))
     profile = make_profile([300_000] * 8, [1e-5] * 8)
     tensors = tuple(TensorSpec(spec.name, (300, 250, 2, 2)) for spec in profile.tensors)
     profile, costs = replace(profile, tensors=tensors, optimizer="sgd"), affine_costs(8, beta=1e-7)
-    used = {}
-    for steps in (500, 10_000):
-        plan = make_plan("auto", profile, costs, {"train_steps": steps})
-        used[steps] = {segment.compressor for _, lane in plan.lanes() for segment in lane.segments}
+    used = []
+    for steps, batch in ((500, 4), (10_000, 4), (10_000, 10**6)):
+        plan = make_plan("auto", profile, costs, {"train_steps": steps, "batch": batch})
+        used.append({segment.compressor for _, lane in plan.lanes() for segment in lane.segments})
         assert f"dense training of {steps:,} steps" in dict(plan.notes)["budget"]
-    assert "dgc" not in used[500]
-    assert used[10_000] == {"dgc"}
+    assert "dgc" not in used[0] | used[2]  # what is kept back costs more with a larger batch
+    assert used[1] == {"dgc"}
 
 
 def test_auto_sends_nothing_of_unknown_quality_under_a_quality() -> None:
@@ -448,6 +448,7 @@ def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
         ({"density": 0.1, "train_steps": 100}, "train_steps has no effect with density"),
         ({"compressor": "topk", "train_steps": 100}, "train_steps has no effect with compressor"),
         ({"quality": "dense", "train_steps": 100}, "train_steps has no effect with quality=dense"),
+        ({"quality": "dense", "batch": 4}, "batch has no effect with quality=dense"),
         ({"train_steps": 0}, "train_steps must be at least 1"),
     ],
 )
