@@ -48,6 +48,19 @@ def test_without_another_method_the_sign_is_partly_and_a_single_seed_says_nothin
     assert {one.outcome for one in judged_gaps(found, CLAIMS, PRINTED)} == {"not attempted"}
 
 
+def test_a_method_that_sent_far_more_than_it_was_set_to_is_not_compared() -> None:
+    """A scheme that leaves small tensors dense sends half of a small network: the paper has no such runs."""
+    rows = [*others(), *seeds("ddp", 0.5), *seeds("oktopk", 0.3, **SPARSE), *seeds("ssfusion_oi", 0.45, **SPARSE)]
+    for row in rows:
+        row.metrics["achieved_density"] = 0.53 if row.case.scheme == "ssfusion_oi" else row.case.density
+    found = tasks(rows, lambda row: NAMES.get(row.case.scheme, ""))
+    judged = judged_gaps(found, CLAIMS, PRINTED)
+    assert {one.claim: one.outcome for one in judged} == {"a": "not comparable", "b": "partly"}
+    assert "good sent far more of our small network than was set" in judged[-1].reason
+    few = judged_gaps(tasks(rows[:-1], lambda row: NAMES.get(row.case.scheme, "")), CLAIMS, PRINTED)
+    assert few[-1].reason == judged[-1].reason  # whatever the number of seeds
+
+
 def test_equal_quality_at_the_end_is_neither_held_nor_refuted_by_runs_that_stop_early() -> None:
     tied = {"good": 1.0, "bad": 1.0}
     for bad in (0.5, 0.3):

@@ -18,6 +18,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
 from ssfx.lab.calibration import step_law
 from ssfx.lab.calibration.step_law import once
+from ssfx.lab.results.comparisons import sent_mark
 
 SCALE = "small networks on a CPU, not the paper's"
 UNCONVERGED = "the paper trains full networks to the end; ours are small and stop after 2,000 steps, far from it"
@@ -28,6 +29,8 @@ ONE_SEED = "one seed"
 """Said of a method of which one seed was run, where FEWEST are needed."""
 UNSHARED = "too few shared seeds"
 """Said of a method whose seeds its baseline does not have."""
+SENT_MORE = "sent more"
+"""Said of a method that sent far more of a small network than it was set to: the paper compares no such runs."""
 LONG = step_law.EXPERIMENT
 """The experiment of long runs."""
 RUNS: Mapping[str, Any] = {"experiment": LONG, "evaluate": True}
@@ -39,7 +42,7 @@ EVEN = 0.005
 RESOLUTION = 0.04
 """Half an interval up to which a gap within it counts as none: SSFusion calls 67.1 for 70.0 points about equal."""
 Missing = Mapping[str, str] | Sequence[str]
-"""What a verdict lacks, in words, and why: NO_ROW, ONE_SEED or UNSHARED; NO_ROW where only words are given."""
+"""What a verdict lacks, in words, and why: one of the words above; NO_ROW where only words are given."""
 Wanted = Literal["above", "below", "equal", "clearly above", "not below"]
 
 
@@ -117,8 +120,12 @@ class Task:
         return [first[seed] - second[seed] for seed in self.shared(one, other)]
 
     def knows(self, *methods: str) -> bool:
-        """Return whether enough seeds have each of the methods."""
-        return len(self.shared(*methods)) >= FEWEST
+        """Return whether enough seeds have each of the methods, and none of them sent far more than was set."""
+        return len(self.shared(*methods)) >= FEWEST and not any(map(self.sent, methods))
+
+    def sent(self, method: str) -> str:
+        """Return what a method sent that sent far more than was set, "dense" or "93 %", else ""; see `sent_mark`."""
+        return sent_mark(self.methods.get(method, ()), ())
 
     def gap(self, one: str, other: str) -> Gap:
         """Return the mean gap between two methods, seed by seed."""
@@ -270,7 +277,9 @@ def judged_order(claim: str, pairs: Sequence[Compared], words: str | Sequence[Ta
 
 
 def no_row(claim: str, missing: Missing = ()) -> Verdict:
-    """Return the verdict on a claim about methods, or a network, that no long run has, or too few."""
+    """Return the verdict on a claim about methods, or a network, of which no long run compares, or too few do."""
+    if isinstance(missing, Mapping) and SENT_MORE in missing.values():
+        return Verdict(claim, "not comparable", "", "measured", "", lacking(missing), COMMAND, COST)
     return Verdict(claim, "not attempted", "", "none", "", f"{lacking(missing)}: {COMMAND}", COMMAND, COST)
 
 
@@ -280,17 +289,21 @@ def no_stand_in(claim: str, paper: str) -> Verdict:
 
 
 def lacking(missing: Missing) -> str:
-    """Return what is missing in words: what no long run has, what one seed has, what other seeds have."""
+    """Return what is missing in words: what no long run has, one seed, other seeds, and what sent too much."""
     known = missing if isinstance(missing, Mapping) else dict.fromkeys(missing, NO_ROW)
-    names = {why: ", ".join(name for name in known if known[name] == why) for why in (NO_ROW, ONE_SEED, UNSHARED)}
     words = {NO_ROW: "no long row of {} yet", ONE_SEED: "one seed of {}, two are needed",
-             UNSHARED: "{} trained on other seeds than what it is compared with"}  # fmt: skip
+             UNSHARED: "{} trained on other seeds than what it is compared with",
+             SENT_MORE: "{} sent far more of our small network than was set"}  # fmt: skip
+    names = {why: ", ".join(name for name in known if known[name] == why) for why in words}
     return "; ".join(words[why].format(named) for why, named in names.items() if named) or f"{NO_ROW} yet"
 
 
 def there_is(found: Iterable[Task], method: str) -> str:
-    """Return what keeps a method from being compared in any of the tasks: NO_ROW, ONE_SEED or UNSHARED."""
-    most = max((len(task.by_seed(method)) for task in found), default=0)
+    """Return what keeps a method from being compared in any of the tasks: NO_ROW, SENT_MORE, ONE_SEED or UNSHARED."""
+    there = [task for task in found if task.methods.get(method)]
+    if there and all(task.sent(method) for task in there):
+        return SENT_MORE
+    most = max((len(task.by_seed(method)) for task in there), default=0)
     return NO_ROW if not most else ONE_SEED if most < FEWEST else UNSHARED
 
 
