@@ -169,34 +169,11 @@ def with_files(folder, monkeypatch):
 _LSTM = "engine=virtual workload=lstm_wikitext2_small repeats=1"
 _METHODS = ("scheme=ddp", "scheme=per_tensor compressor=topk density=0.01")
 BESIDE_THE_GRID = [
+    "engine=virtual seed=1 repeats=1", "engine=virtual seed=2 repeats=1 workload=gpt2_small_wikitext2 clip_norm=1",
+] + [
     f"{_LSTM} {words} {method}"
     for words in ("optimizer=sgd lr=1 clip_norm=1 world_size=64", "world_size=16 seed=1")
     for method in _METHODS
-] + [
-    f"engine=virtual workload=gpt2_small_wikitext2 clip_norm=1 seed={seed} repeats=1 {method}"
-    for seed in (1, 2)
-    for method in (
-        "scheme=ddp", "scheme=ddp lr=0.0005", "scheme=ddp_fp16", "scheme=powersgd",
-        "scheme=powersgd compressor=powersgd(rank=16)", "scheme=powersgd compressor=powersgd(rank=32)",
-        "scheme=per_tensor compressor=topk density=0.01",
-        "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
-        "scheme=ddp_quantized compressor=qsgd(norm=max)",
-    )
-] + [
-    "engine=virtual workload=gpt2_small_wikitext2 scheme=ddp_fp16 seed=1 repeats=1",
-] + [
-    f"engine=virtual workload=text_gpt2_long seed=1 repeats=1 {method}"
-    for method in (
-        "scheme=ddp", "scheme=powersgd", "scheme=powersgd compressor=powersgd(rank=32)", "scheme=acpsgd",
-        "scheme=cltk density=0.01", "scheme=per_tensor compressor=topk density=0.01",
-        "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
-    )
-] + [
-    f"engine=virtual workload=vit_small_cifar10 seed=1 repeats=1 {method}"
-    for method in (
-        "scheme=ddp", "scheme=ddp_fp16", "scheme=ddp_quantized compressor=qsgd(norm=max)",
-        "scheme=ddp_quantized compressor=qsgd(bits=4,bucket=48,norm=max)",
-    )
 ] + [
     f"engine=virtual cluster=emulated_4x100mbit scheme=auto seed={seed} repeats=1 workload={words}"
     for seed in (0, 1)

@@ -126,7 +126,7 @@ def test_times_of_sorting_are_never_judged_for_ours_sorts_nothing() -> None:
         assert "sorts nothing" in found[claim].reason
 
 
-@pytest.mark.parametrize("name", ["s2reducer.fig3", "s2reducer.fig4", "s2reducer.fig7", "s2reducer.fig8"])
+@pytest.mark.parametrize("name", ["s2reducer.fig3", "s2reducer.fig4", "s2reducer.fig7"])
 def test_figures_are_drawn_from_rows(name: str, block_sparse: list[Row], tmp_path: Path) -> None:
     figure = discover()[name]
     rows = figure.select(block_sparse)

@@ -29,7 +29,7 @@ from experiments.common.evaluation.row_steps import (
     simulated_rows,
     values_by_calibration,
 )
-from experiments.common.evaluation.step_plots import PAPER, Bar, Bars, Line, Lines, Panels
+from experiments.common.evaluation.step_plots import PAPER, Bar, Bars, Panels
 from experiments.common.figures.figure import Figure, say_origin, simulated
 from experiments.common.figures.style import COLUMN_IN, Picture, plt
 from experiments.common.validation.published_s2reducer import ratios, timed
@@ -242,34 +242,25 @@ SLIGHT = 0.1
 """A reduction of communication below this counts as slight."""
 
 
-def _fig8(figure: Figure, rows: list[Row]) -> Picture | None:
-    """Return quality over steps and at the end by ratio lambda; without long runs, the time of communication by it."""
+def _fig8(rows: list[Row]) -> list[Panel]:
+    """Return quality over steps, and at the end over that of lossless sums, by ratio lambda."""
     colours = {LOSSLESS: "#5f5f5f", **{f"lambda = {ratio}": colour for ratio, colour in SHADES.items()}}
     found = tasks(_long(rows), sketched)
-    panels = [Panel(title, task_of(found, word), colours, LOSSLESS) for word, title in PANELS.items()]
-    by_lambda = Panels(lambda rows: [_by_lambda(rows)], simulated_rows)
-    return Quality(lambda _: panels)(figure, rows) or by_lambda(figure, rows)
-
-
-def _by_lambda(rows: list[Row]) -> Lines:
-    """Return the simulated time of communication over lambda, for block-sparse ResNet-50."""
-    points: dict[str, list[tuple[float, float]]] = {}
-    for swept in SWEPT:
-        for calibration, value in values_by_calibration(rows, lambda steps, r=swept: _comm_s(steps, r)).items():  # type: ignore[misc]
-            points.setdefault(calibration, []).append((swept, value))
-    line = Line("S2 Reducer, block-sparse ResNet-50", "#0072b2", points)
-    return Lines("communication by lambda", [line], "lambda", "communication (s)")
+    return [Panel(title, task_of(found, word), colours, LOSSLESS) for word, title in PANELS.items()]
 
 
 def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return whether quality holds at the recommended ratio and falls below it."""
     found = [held("s2reducer.appB3.range", (SWEPT[0], SWEPT[-1]), tolerance=0.0)]
-    best, most, least = (f"lambda = {ratio:g}" for ratio in (number("s2reducer.appB3.best"), SWEPT[-1], SWEPT[0]))
+    less = SWEPT[: SWEPT.index(number("s2reducer.appB3.best"))]
+    best, most, *fewer = (f"lambda = {ratio:g}" for ratio in (number("s2reducer.appB3.best"), SWEPT[-1], *less))
     every = tasks(_long(rows), sketched)
-    known = [task for task in every if task.knows(best, most, least)]
-    pairs = gaps(known, (best, most, "equal"), (best, least, "above"))
+    known = [task for task in every if task.knows(best, most) and any(map(task.knows, fewer))]
+    pairs = gaps(known, (best, most, "equal"), *((best, other, "above") for other in fewer))
+    asked = {most: [most], best: [best], "a smaller lambda": fewer}
     missing: Missing = {} if pairs else {
-        name: there_is(every, name) for name in (best, most, least) if not any(task.knows(name) for task in every)
+        named: there_is(every, names[-1]) for named, names in asked.items()
+        if not any(task.knows(name) for task in every for name in names)
     }  # fmt: skip
     return [*found, judged_order("s2reducer.appB3.best", pairs, known, missing)]
 
@@ -286,7 +277,7 @@ def _slight(steps: Steps) -> tuple[bool, str]:
 
 
 FIG8 = Figure(
-    "s2reducer.fig8", "Quality by the size of the sketch", _fig8,
+    "s2reducer.fig8", "Quality by the size of the sketch", Quality(_fig8),
     Judged(_fig8_verdicts, orders={"s2reducer.appB3.gain_slight": _slight}, cost="minutes on two cores"),
     needs={"experiment": (LONG, "s2_sparse").__contains__}, command=COMMAND,
 )  # fmt: skip
