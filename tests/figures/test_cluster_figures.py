@@ -289,7 +289,8 @@ def test_committed_simulations_are_what_the_simulator_gives_now(tmp_path):
         if one.case.experiment == "edition2026":  # packed rows keep what figures read
             now = {name: now[name] for name in READ}
         for name, value in json.loads(json.dumps(now)).items():
-            # What virtual ranks sent was counted: CLT-k's leader sends four bytes less than is planned.
-            near = 1e-4 if one.case.virtual and name == "sent_bytes" else 1e-9
+            # What virtual ranks sent was counted: CLT-k's leader sends four bytes less than is planned, and MiCRO's
+            # ranks what lies above a threshold.
+            near = 1e-3 if one.case.virtual and name == "sent_bytes" else 1e-9
             assert one.metrics[name] == pytest.approx(value, rel=near, abs=0), (one.case.label, name)
         assert one.manifest["plan_digest"] == step.plan.digest, one.case.label

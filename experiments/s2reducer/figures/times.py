@@ -11,6 +11,7 @@ from experiments.common.evaluation.gaps import (
     LONG,
     NO_ROW,
     ONE_SEED,
+    SENT_MORE,
     UNSHARED,
     Compared,
     Missing,
@@ -121,7 +122,7 @@ def _there_are(every: Sequence[Task], word: str) -> str:
     """Return what keeps sketch and lossless sums from being compared on a network, of the one with fewer runs."""
     own = [task for task in every if word in task.model]
     states = {there_is(own, name) for name in (SKETCH, LOSSLESS)}
-    return next(state for state in (NO_ROW, ONE_SEED, UNSHARED) if state in states)
+    return next(state for state in (NO_ROW, SENT_MORE, ONE_SEED, UNSHARED) if state in states)
 
 
 FIG3 = Figure(
