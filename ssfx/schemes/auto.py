@@ -76,11 +76,11 @@ class AutoOptions(SchemeOptions):
             raise ValueError(f"{' and '.join(given)} are budgets, and only one may be given; drop {given[0]}")
         if self.compressor is not None and given and given[0] != "density":
             raise ValueError(f"{given[0]} has no effect with compressor={self.compressor}; drop one of them")
-        told = next((name for name in ("train_steps", "batch") if getattr(self, name) is not None), None)
-        if told is not None:
+        of_training = next((name for name in ("train_steps", "batch") if getattr(self, name) is not None), None)
+        if of_training is not None:
             other = next((name for name in (*given, "compressor") if name != "quality" and getattr(self, name)), None)
             if other or self.quality == "dense":
-                raise ValueError(f"{told} has no effect with {other or 'quality=dense'}; drop it")
+                raise ValueError(f"{of_training} has no effect with {other or 'quality=dense'}; drop it")
         if self.profile_iters < 2:
             raise ValueError(f"profile_iters must be at least 2, as the first is not counted; got {self.profile_iters}")
 
