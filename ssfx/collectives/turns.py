@@ -34,6 +34,9 @@ class Turns:
         self._ended = [False] * size
         self._random: list[Any] = [None] * size
         self._over = threading.Event()
+        self._works: threading.Thread | None = None
+        """The thread that is in its rank's work; it and what is sent to it go with `_sending`."""
+        self._sending = threading.Lock()
         self._changes = self._idle = 0
         """Events that a rank may wait for, and turns since the last one."""
         self.failure: tuple[int, BaseException] | None = None
@@ -61,7 +64,10 @@ class Turns:
                         accelerator.use(self._device.type, self._device.index or 0)  # which is a thread's own choice
                     # Hooks of all ranks on one GPU would share one thread of autograd's, in which none may wait.
                     with torch.autograd.set_multithreading_enabled(False):
-                        results[rank] = work(rank)
+                        try:
+                            results[rank] = work(rank)
+                        finally:
+                            self._no_more(threading.get_ident())
             except _Stopped:
                 pass
             except BaseException as error:

@@ -10,6 +10,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 from time import perf_counter
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -82,6 +83,8 @@ class Exchange:
         self.cut_values = 0
         """Finite values of this rank so far that were beyond what 16-bit messages hold; a GPU's are not counted."""
         self._said_cut = False
+        self.finite: list[bool] = []
+        """Of the last exchange that was not finite, whether each message was."""
         self.filled_in: set[str] = set()
         """What the last pass did not reach, unless that is everything."""
         self._lock = threading.Lock()
@@ -276,16 +279,18 @@ class Exchange:
             self.queue.drain()
             received = []
             for index, message in enumerate(self.messages):
-                received += message.finish()
+                received.append(message.finish())
                 self.queue.ended(index)
                 self.cut_values, message.cut_values = self.cut_values + message.cut_values, 0
         self._not_under_way()
         self._say_cut()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
-            finite = bool(all_finite(received))
+            finite = bool(all_finite(chain.from_iterable(received)))
             if finite:
                 self._write()
+            else:
+                self.finite = [bool(all_finite(one)) for one in received]
         return finite
 
     def _say_cut(self) -> None:

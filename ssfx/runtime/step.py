@@ -38,6 +38,7 @@ from ssfx.runtime.planner import Planner
 from ssfx.runtime.setup import Buffers, broadcast_model, check_momentum, warm_up
 from ssfx.runtime.stats import StepStats, Tracer
 from ssfx.runtime.store import Store, identity
+from ssfx.runtime.unsound import Unsound
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
@@ -79,6 +80,7 @@ class Exchanging(Uneven):
         self.skipped_steps = 0
         self.last: StepStats | None = None
         self._parted = Parted(comm)
+        self._unsound = Unsound(comm)
         self.tracer = Tracer(trace, comm.rank)
         self.store = Store()
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -178,7 +180,7 @@ class Exchanging(Uneven):
         )  # fmt: skip
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
-        self.plan = plan = exempted(plan, self._exempt)
+        self.plan = plan = exempted(plan, self._exempt | self._planner.dense)
         self._commit.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's messages hold it
 
     def _put(self, plan: Plan, *, for_a_while: bool) -> None:
@@ -282,6 +284,8 @@ class Exchanging(Uneven):
                 self._commit.begin(self._exchange.exchanged() if finite else set())
             if not (finite or idle):
                 self.skipped_steps += 1
+                exchange = self._exchange
+                self._unsound.look(self.step, exchange.messages, exchange.finite, self._params.values())
                 if (why := undo(self._params, self.scaler, self.skipped_steps, self.comm.rank)) is not None:
                     _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
             if self._buffers is not None:
@@ -295,6 +299,7 @@ class Exchanging(Uneven):
         self.step += 1
         if not self._join_config.enable:  # the end of `join` compares
             self._parted.look(self.step, self._params.values(), self._facts)
+        self._unsound.act(self._planner, self.plan)
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
