@@ -241,6 +241,7 @@ class Exchanging(Uneven):
 
     def _begin(self) -> bool:
         """Start an exchange; return False where no rank has a gradient, and there is none."""
+        self.comm.begins()
         self._members.look()
         self._refresh()
         self._habits.look()
