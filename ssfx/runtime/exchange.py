@@ -23,6 +23,7 @@ from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
+from ssfx.runtime.hooks import without_graph
 from ssfx.runtime.members import Members, listen
 from ssfx.runtime.message import ExchangeQueue, Message, Room, StepKey, all_finite
 from ssfx.runtime.message_kinds import make_message
@@ -347,7 +348,7 @@ class Exchange:
         arrived = {
             slot.name: slot.param.grad
             for slot in self._active
-            if slot.param.grad is not None and slot.name not in self._resting
+            if slot.param.grad is not None and not slot.param.grad.requires_grad and slot.name not in self._resting
         }
         grads: list[torch.Tensor] = []
         results: list[torch.Tensor] = []
@@ -360,11 +361,13 @@ class Exchange:
                 if slot.dense and self.memory is not None and self.memory.dense_momentum:
                     self._momenta[slot.name] = momentum = self._momentum(slot.name, result)
                     self.memory.dense_update(result.view(-1), momentum.view(-1))
-                if param.grad is not None:
+                if param.grad is None:
+                    param.grad = result.to(slot.dtype, copy=True)
+                elif param.grad.requires_grad:
+                    param.grad = without_graph(param, result.to(slot.dtype))
+                else:
                     grads.append(param.grad)
                     results.append(result)
-                else:
-                    param.grad = result.to(slot.dtype, copy=True)
             if message.in_room and grads:
                 torch._foreach_copy_(grads, results)
                 grads, results = [], []
