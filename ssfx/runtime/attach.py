@@ -79,7 +79,8 @@ def attach(
     check_kinds(
         {"compressor": (compressor, str), "memory": (memory, str), "density": (density, (Real, str)),
          "scaler": (scaler, torch.amp.GradScaler), "costs": (costs, Costs), "profile": (profile, Profile),
-         "comm": (comm, Comm), "seed": (seed, Integral)}
+         "comm": (comm, Comm), "seed": (seed, Integral), "trace": (trace, bool),
+         "broadcast_buffers": (broadcast_buffers, bool)}
     )  # fmt: skip
     if torch.is_inference_mode_enabled():
         raise ConfigError("attach writes weights, which torch.inference_mode forbids; call it outside, or in no_grad")

@@ -126,6 +126,8 @@ class Exchanging(Uneven):
             for spec in self.scheme.online(given).compressors(placeholder_costs(comm.world_size)):
                 warm_up(build(spec), memory, comm.device, comm.world_size)
         self._install(self.plan)
+        self._reach = torch.compiler.disable(partial(_reached, ref(self)))  # of a step that is compiled as a whole
+        self._graph_ends = torch.compiler.disable(self._end_of_graph)
         for slot in self._exchange.slots.values():
             self._listen(slot)
         for optimizer in optimizers:
@@ -190,7 +192,7 @@ class Exchanging(Uneven):
 
     def _listen(self, slot: Slot) -> None:
         # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
-        self._handles.append(slot.listen(partial(arrived, ref(self), ref(slot))))
+        self._handles.append(slot.listen(torch.compiler.disable(partial(arrived, ref(self), ref(slot)))))
 
     def _refresh(self) -> bool:
         """Listen to weights that came to the model since the last look; return whether there are any."""
@@ -214,7 +216,7 @@ class Exchanging(Uneven):
 
     def _after_forward(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
         if not torch.compiler.is_compiling():
-            when_reached(outputs, partial(_reached, ref(self)))
+            when_reached(outputs, self._reach)
 
     def _hook(self, slot: Slot) -> None:
         if not self._open:
@@ -231,7 +233,7 @@ class Exchanging(Uneven):
         if not self._open:
             self._begin()
         if self._backward.enter():
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
+            torch.autograd.Variable._execution_engine.queue_callback(self._graph_ends)
         if kept_back is not None and kept_back.due:
             kept_back.gradient(slot.name, slot.param.grad)
         if slot.heard_last():  # else it is taken at the end of the backward pass
@@ -396,4 +398,4 @@ def _reached(sync: ref[Exchanging]) -> None:
         there._reached_in = task  # once, however many outputs the model has
         there._members.look()
         there._refresh()
-        torch.autograd.Variable._execution_engine.queue_callback(there._end_of_graph)
+        torch.autograd.Variable._execution_engine.queue_callback(there._graph_ends)

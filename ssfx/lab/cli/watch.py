@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ssfx.cli.terminal import columns
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import read_json
@@ -55,7 +56,7 @@ class Snapshot:
 
 def watch(store: Store, look_s: float = LOOK_S) -> None:
     """Show the runs of `store` every `look_s` seconds, in a log file only what has changed, until none is under way."""
-    screen = sys.stdout.isatty()
+    screen = columns() is not None
     shown: list[str] = []
     while True:
         now = snapshot(store)
