@@ -318,10 +318,6 @@ class Exchange:
                 for name in mine:
                     yield name, message.result(name)
 
-    def of_zeros(self, names: Collection[str]) -> set[str]:
-        """Return those of `names` whose averages the last step wrote as zeros, before another one begins."""
-        return {name for name, average in self.averages(names) if not average.any()}
-
     def restore(self, name: str, where: torch.Tensor | None) -> None:
         """Elements of one weight that are not committed yet are kept as before the step (all of them for None)."""
         slot = self.slots[name]
