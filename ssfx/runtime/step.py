@@ -29,7 +29,16 @@ from ssfx.runtime.checks import (
 )
 from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, check_step, hook, nested, when_reached
+from ssfx.runtime.hooks import (
+    BackwardPass,
+    DdpHabits,
+    OptimizerHooks,
+    check_step,
+    hook,
+    nested,
+    when_reached,
+    without_graph,
+)
 from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, arrived, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
@@ -249,7 +258,7 @@ class Exchanging(Uneven):
             self._exact_heard = True
             self._commit.added_to(slot.name)
             if self._backward.enter():
-                torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
+                torch.autograd.Variable._execution_engine.queue_callback(self._graph_ends)
             return
         if not self._enabled or (not self._open and self._habits.accumulates):
             if self._stepped:
@@ -319,6 +328,8 @@ class Exchanging(Uneven):
                 continue
             if param.grad is None:
                 param.grad = torch.zeros_like(param)
+            elif param.grad.requires_grad:
+                param.grad = without_graph(param, param.grad)
             by_dtype.setdefault(param.grad.dtype, []).append(param.grad)
         for grads in by_dtype.values():
             flat = torch.cat([grad.reshape(-1) for grad in grads])

@@ -14,6 +14,7 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.collectives.local_comm import LocalComm, World
 from ssfx.core.errors import ConfigError
+from ssfx.runtime.parted import fingerprint
 
 
 def virtual_ranks(train: Callable[[int, Comm], Any], ranks: int, *, device: torch.device | str = "cpu") -> list[Any]:
@@ -55,9 +56,6 @@ def share_weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer, comm
     optimizer._patch_step_function()
 
 
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
-
-
 class _AsLeft:
     """Looks whether shared weights are as the last step left them, by bits: writes by `.data` leave no version."""
 
@@ -81,13 +79,7 @@ class _AsLeft:
         self._seen = now
 
     def _bits(self) -> list[int]:
-        """Return of each weight the sum of its bits, rows weighed by their number."""
-        sums = []
-        for one in self._weights:
-            rows = one.detach().reshape(one.shape[0] if one.dim() else 1, -1)
-            of_rows = rows.view(_INTEGERS.get(one.element_size(), torch.int64)).sum(1, dtype=torch.int64)
-            sums.append((of_rows * torch.arange(1, len(of_rows) + 1, device=one.device)).sum())
-        return torch.stack(sums).tolist() if sums else []
+        return [int(fingerprint(one)) for one in self._weights]
 
 
 def _in_turn(kind: Any, comm: LocalComm, left: _AsLeft, own: list[torch.nn.Parameter]) -> Any:
