@@ -21,6 +21,9 @@ WRONG = {
     "max_grad_norm": (1.0, "clip between backward"),
     "cluster": ("64gpu", "key of ssfx advise"),
     "error_feedback": (True, 'memory="residual"'),
+    "exempt": (None, "() for none; got None"),
+    "trace": ("yes", "trace is True or False"),
+    "broadcast_buffers": ("no", "broadcast_buffers is True or False"),
     "bucket_cap_mb": (25, "argument of DistributedDataParallel"),
 }
 
@@ -28,6 +31,12 @@ WRONG = {
 def parts():
     model = nn.Linear(4, 2)
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("exempt", [3, [3], object(), "vector"])
+def test_kinds_that_are_exempt_are_words(exempt):
+    with pytest.raises(ConfigError, match="exempt"):
+        ssfx.attach(*parts(), exempt=exempt)
 
 
 @pytest.mark.parametrize("name", WRONG)
