@@ -72,7 +72,9 @@ def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
 
 def _whole(scores: Mapping[str, Mapping[str, Any]], group: str, kind: Kind) -> Trust:
     one = scores[group]
-    aside = (f" but {own['count']} of {paper} ({own['max']:.0%} off)" for paper, own in one.get("aside", {}).items())
+    aside = (
+        f" but {own['count']} of {paper} (up to {own['max']:.0%} off)" for paper, own in one.get("aside", {}).items()
+    )
     return Trust(group, one["mean"], one["max"], one["count"], kind in BORROWED, aside="".join(aside))
 
 
