@@ -29,7 +29,16 @@ from ssfx.runtime.checks import (
 )
 from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, check_step, hook, nested, when_reached
+from ssfx.runtime.hooks import (
+    BackwardPass,
+    DdpHabits,
+    OptimizerHooks,
+    check_step,
+    hook,
+    nested,
+    when_reached,
+    without_graph,
+)
 from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, arrived, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
@@ -38,6 +47,7 @@ from ssfx.runtime.planner import Planner
 from ssfx.runtime.setup import Buffers, broadcast_model, check_momentum, warm_up
 from ssfx.runtime.stats import StepStats, Tracer
 from ssfx.runtime.store import Store, identity
+from ssfx.runtime.unsound import Unsound
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
@@ -79,6 +89,7 @@ class Exchanging(Uneven):
         self.skipped_steps = 0
         self.last: StepStats | None = None
         self._parted = Parted(comm)
+        self._unsound = Unsound(comm)
         self.tracer = Tracer(trace, comm.rank)
         self.store = Store()
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -129,6 +140,8 @@ class Exchanging(Uneven):
             for spec in self.scheme.online(given).compressors(placeholder_costs(comm.world_size)):
                 warm_up(build(spec), memory, comm.device, comm.world_size)
         self._install(self.plan)
+        self._reach = torch.compiler.disable(partial(_reached, ref(self)))  # of a step that is compiled as a whole
+        self._graph_ends = torch.compiler.disable(self._end_of_graph)
         for slot in self._exchange.slots.values():
             self._listen(slot)
         for optimizer in optimizers:
@@ -200,7 +213,7 @@ class Exchanging(Uneven):
         )  # fmt: skip
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
-        self.plan = plan = exempted(plan, self._exempt)
+        self.plan = plan = exempted(plan, self._exempt | self._planner.dense)
         self._commit.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's messages hold it
 
     def _put(self, plan: Plan, *, for_a_while: bool) -> None:
@@ -210,7 +223,7 @@ class Exchanging(Uneven):
 
     def _listen(self, slot: Slot) -> None:
         # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
-        self._handles.append(slot.listen(partial(arrived, ref(self), ref(slot))))
+        self._handles.append(slot.listen(torch.compiler.disable(partial(arrived, ref(self), ref(slot)))))
 
     def _refresh(self) -> bool:
         """Listen to weights that came to the model since the last look; return whether there are any."""
@@ -235,7 +248,7 @@ class Exchanging(Uneven):
 
     def _after_forward(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
         if not torch.compiler.is_compiling():
-            when_reached(outputs, partial(_reached, ref(self)))
+            when_reached(outputs, self._reach)
 
     def _hook(self, slot: Slot) -> None:
         if not self._open:
@@ -245,7 +258,7 @@ class Exchanging(Uneven):
             self._exact_heard = True
             self._commit.added_to(slot.name)
             if self._backward.enter():
-                torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
+                torch.autograd.Variable._execution_engine.queue_callback(self._graph_ends)
             return
         if not self._enabled or (not self._open and self._habits.accumulates):
             if self._stepped:
@@ -260,7 +273,7 @@ class Exchanging(Uneven):
         if not self._open:
             self._begin()
         if self._backward.enter():
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
+            torch.autograd.Variable._execution_engine.queue_callback(self._graph_ends)
         if kept_back is not None and kept_back.due:
             kept_back.gradient(slot.name, slot.param.grad)
         if slot.heard_last():  # else it is taken at the end of the backward pass
@@ -270,6 +283,7 @@ class Exchanging(Uneven):
 
     def _begin(self) -> bool:
         """Start an exchange; return False where no rank has a gradient, and there is none."""
+        self.comm.begins()
         self._members.look()
         self._refresh()
         self._habits.look()
@@ -314,6 +328,8 @@ class Exchanging(Uneven):
                 continue
             if param.grad is None:
                 param.grad = torch.zeros_like(param)
+            elif param.grad.requires_grad:
+                param.grad = without_graph(param, param.grad)
             by_dtype.setdefault(param.grad.dtype, []).append(param.grad)
         for grads in by_dtype.values():
             flat = torch.cat([grad.reshape(-1) for grad in grads])
@@ -343,6 +359,8 @@ class Exchanging(Uneven):
                 self._commit.begin(self._exchange.exchanged() if finite else set())
             if not (finite or idle):
                 self.skipped_steps += 1
+                exchange = self._exchange
+                self._unsound.look(self.step, exchange.messages, exchange.finite, self._params.values())
                 if (why := undo(self._params, self.scaler, self.skipped_steps, self.comm.rank)) is not None:
                     _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
             if self._buffers is not None:
@@ -354,6 +372,7 @@ class Exchanging(Uneven):
         self.step += 1
         if not self._join_config.enable:  # the end of `join` compares
             self._parted.look(self.step, self._facts)
+        self._unsound.act(self._planner, self.plan)
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
@@ -464,4 +483,4 @@ def _reached(sync: ref[Exchanging]) -> None:
         there._reached_in = task  # once, however many outputs the model has
         there._members.look()
         there._refresh()
-        torch.autograd.Variable._execution_engine.queue_callback(there._end_of_graph)
+        torch.autograd.Variable._execution_engine.queue_callback(there._graph_ends)
