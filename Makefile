@@ -51,7 +51,7 @@ test: $(INSTALLED) ## the tests of every change (about a quarter of an hour on 2
 test-all: $(INSTALLED) ## every test: long products of cases whole, too (about an hour)
 	@$(BIN)/python -m pytest $(SHARED)
 
-test-fast: $(INSTALLED) ## the tests that take seconds
+test-fast: $(INSTALLED) ## the tests without real ranks and long cases (minutes)
 	@$(BIN)/python -m pytest $(SHARED) -m "not slow and not torchrun and not nightly and not pages"
 
 test-pages: $(INSTALLED) ## generated pages, pictures and verdicts, made again: whether `make docs` would change any

@@ -68,7 +68,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             kind = "torchrun"
         elif on == "virtual" or item.get_closest_marker("slow"):
             kind = "slow"
-        cases.setdefault((item.path, item.cls, getattr(item, "originalname", item.name), kind), []).append(item)
+        script = item.callspec.params.get("script") if hasattr(item, "callspec") else None  # of tests/runtime/habit.py
+        name = getattr(item, "originalname", item.name)
+        cases.setdefault((item.path, item.cls, script, name, kind), []).append(item)
     for (*_, kind), alike in cases.items():
         alike.sort(key=lambda item: zlib.crc32(item.name.encode()))  # an order that mixes what products vary
         for item in alike[1:] if kind != "quick" else []:

@@ -22,8 +22,7 @@ MOST_GBPS = 10.0
 """Line rate for each device at or below which they are named: above it no source has a gain."""
 PUBLISHED = (
     "DiLoCo sends 500 times fewer messages, on models of 35 M to 2.4 B parameters (arXiv 2311.08105, 2503.09799); "
-    "SparseLoCo 97 to 146 times fewer bytes, on 512 M and 72 B (2508.15706, 2603.08163); MuLoCo an eighth of DiLoCo's, "
-    "on 150 M to 15 B (2505.23725)"
+    "SparseLoCo 146 times fewer bytes, on 72 B (2603.08163); MuLoCo an eighth of DiLoCo's (2505.23725v1)"
 )
 _IN = " " * 8
 _GROUP = " " * 19

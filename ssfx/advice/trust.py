@@ -29,6 +29,7 @@ class Trust:
     `borrowed`: its systems are of another kind than the one that it is to be trusted for. `sent` and `network`: the way
     of sending and the kind of network that it is asked for; empty for the group as a whole. `few`: how many of its
     comparisons are of these, where that is too few for a bar of their own and the others stand for them; else None.
+    `aside`: in words, the steps that a whole group leaves out; empty where it has all.
     """
 
     group: str
@@ -39,12 +40,13 @@ class Trust:
     sent: str = ""
     network: str = ""
     few: int | None = None
+    aside: str = ""
 
     @property
     def said(self) -> str:
         """In words: of what, how far off, and how many comparisons there are of it."""
         whole = f"{self.mean:.0%} off on average (at worst {self.maximum:.0%}, n = {self.count})"
-        what = f"{self.sent} on {self.network}" if self.sent else f"the {self.group} group"
+        what = f"{self.sent} on {self.network}" if self.sent else f"the {self.group} group{self.aside}"
         if self.few is None:
             return f"simulated times of {what} are {whole}"
         count = ("no step was", "one step was", f"{self.few} steps were")[min(self.few, 2)]
@@ -52,7 +54,7 @@ class Trust:
             return (
                 f"{count} compared of {self.sent} on {self.network}, too few for an error bar; off by {self.mean:.0%}"
             )
-        return f"{count} compared of {self.sent} on {self.network}; all {self.group} steps are {whole}"
+        return f"{count} compared of {self.sent} on {self.network}; all {self.group} steps{self.aside} are {whole}"
 
     def __post_init__(self) -> None:
         if not 0 <= self.mean <= self.maximum:
@@ -62,11 +64,18 @@ class Trust:
 def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
     """Return the scores of the group of a kind of system, which say when they are borrowed; None when there are none.
 
-    They are read from the package's data/validation.json, {group: {mean, max, count, ways}}, or from `path`.
+    They are read from the package's data/validation.json, {group: {mean, max, count, aside, ways}}, or from `path`.
     """
-    group = GROUPS.get(kind, "")
-    found = _scores(path).get(group)
-    return Trust(group, found["mean"], found["max"], found["count"], kind in BORROWED) if found else None
+    group, scores = GROUPS.get(kind, ""), _scores(path)
+    return _whole(scores, group, kind) if group in scores else None
+
+
+def _whole(scores: Mapping[str, Mapping[str, Any]], group: str, kind: Kind) -> Trust:
+    one = scores[group]
+    aside = (
+        f" but {own['count']} of {paper} (up to {own['max']:.0%} off)" for paper, own in one.get("aside", {}).items()
+    )
+    return Trust(group, one["mean"], one["max"], one["count"], kind in BORROWED, aside="".join(aside))
 
 
 def trust_in_sending(kind: Kind, ways: Sequence[str], network: str, path: Path | None = None) -> Trust | None:
@@ -97,10 +106,10 @@ def _on(
         return own
     if group not in scores:
         return own
-    few, whole = own.count if own else 0, scores[group]
-    if own is not None and own.mean > whole["mean"]:
+    few, whole = own.count if own else 0, _whole(scores, group, kind)
+    if own is not None and own.mean > whole.mean:
         return replace(own, few=few)
-    return Trust(group, whole["mean"], whole["max"], whole["count"], kind in BORROWED, way, network, few)
+    return replace(whole, sent=way, network=network, few=few)
 
 
 def _scores(path: Path | None) -> dict[str, dict[str, Any]]:

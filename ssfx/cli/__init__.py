@@ -1,7 +1,7 @@
 """The command line: `main` turns every user error into one line on standard error and an exit code."""
 
 import gc
-import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 from ssfx.cli.completion import install_bash
 from ssfx.core.errors import ConfigError, SsfxError, near, unknown
@@ -21,11 +22,25 @@ GARBAGE_AFTER = 50_000
 """New objects after which Python looks for garbage. Starting makes ten thousands that stay: by its own 700, `ssfx plan`
 would spend 3 % of its time on them."""
 
-ORDER = (
-    "advise", "simulate", "plan", "profile", "cluster", "list", "run", "show", "compare", "trace", "figures", "report",
-    "status", "validate", "cancel", "doctor",
-)  # fmt: skip
-"""The verbs of ssfx in the order one meets them; those of others come after."""
+SUMMARIES = {
+    "advise": "Rank all schemes for a model on a cluster.",
+    "simulate": "Simulate one step: where its time goes, and why.",
+    "plan": "Print the plan of a scheme for a model on a cluster.",
+    "profile": "Measure a model on this machine, as input of simulations.",
+    "cluster": "Import, show and check clusters.",
+    "list": "List schemes, compressors, models, clusters, ...",
+    "run": "Run cases, skip finished ones, draw the figures.",
+    "show": "Show one run: its case, its time, its plan, its files.",
+    "compare": "Put runs or schemes side by side.",
+    "trace": "Lay a run's timeline over its simulation.",
+    "figures": "Draw figures from the rows of runs.",
+    "report": "Write every figure and every claim as one HTML page.",
+    "status": "Show what came of the papers' claims, and the runs.",
+    "validate": "Check the simulator against recorded runs and published times.",
+    "cancel": "End an experiment's tasks in Slurm.",
+    "doctor": "Show what is here, and what would run.",
+}
+"""The verbs of ssfx in the order one meets them, so that the help imports none of them; those of others come after."""
 OWN = {
     "plan": "ssfx.cli.plan:plan", "simulate": "ssfx.cli.simulate:simulate", "advise": "ssfx.cli.advise:advise",
     "list": "ssfx.cli.listing:list_",
@@ -49,7 +64,13 @@ EXTRAS = {
 def verbs() -> dict[str, str]:
     """Return every verb with the command that it is, "module:name", in the order of the help."""
     known = {**declared(VERBS), **OWN}
-    return {name: known[name] for name in (*(name for name in ORDER if name in known), *known)}
+    return {name: known[name] for name in (*(name for name in SUMMARIES if name in known), *known)}
+
+
+def _here(command: str) -> bool:
+    """Return whether the package of a command "module:name" is installed."""
+    package = command.partition(".")[0]
+    return package == "ssfx" or importlib.util.find_spec(package) is not None
 
 
 class _Verbs(click.Group):
@@ -57,6 +78,21 @@ class _Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(verbs())
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = verbs()
+        lines = {name: SUMMARIES.get(name, f"of {value.partition(':')[0]}") for name, value in known.items()}
+        absent = [name for name, value in known.items() if not _here(value)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, line in lines.items() if name not in absent])
+        if absent:
+            with formatter.section("In the repository of ssfx alone"):
+                formatter.write_text(", ".join(absent))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs_here = [name for name, value in verbs().items() if name.startswith(incomplete) and _here(value)]
+        items = [CompletionItem(name, help=SUMMARIES.get(name)) for name in verbs_here]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         value = OWN.get(cmd_name) or declared(VERBS).get(cmd_name)

@@ -27,7 +27,7 @@ from ssfx.perf_model.cautions import cautions
 from ssfx.perf_model.recorded_times import measured_on
 
 
-@click.command(short_help="Rank all schemes for a model on a cluster.")
+@click.command()
 @overrides_argument
 @click.option("--all", "every", is_flag=True, help="Also every scheme in a table, and what the times do not say.")
 @click.option("--break-even", "evens", is_flag=True, help="Also the bandwidth below which each scheme is faster.")

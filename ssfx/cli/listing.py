@@ -25,7 +25,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
     return [kind for kind in KINDS if kind.startswith(incomplete)]
 
 
-@click.command("list", short_help="List schemes, compressors, models, clusters, ...")
+@click.command("list")
 @click.argument("kind", required=False, metavar="[KIND]", shell_complete=_kinds)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: of each kind a list of objects.")
 @own_components

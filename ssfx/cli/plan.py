@@ -39,7 +39,7 @@ _ROWS = 8
 """Lanes that are printed of a plan; a group has one, and blocks are alike."""
 
 
-@click.command(short_help="Print the plan of a scheme for a model on a cluster.")
+@click.command()
 @overrides_argument
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON, the text that its digest is made of.")
 @click.option("--why", is_flag=True, help="Say of every bucket what any other exchange would cost; scheme=auto.")

@@ -29,7 +29,7 @@ from ssfx.simulator.trace import save
 Outcome = tuple[Case, Target, Simulated]
 
 
-@click.command(short_help="Simulate one step: where its time goes, and why.")
+@click.command()
 @overrides_argument
 @click.option("--why", "explain", is_flag=True, help="Explain every further case by the first one.")
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write a Chrome trace to this file.")

@@ -279,6 +279,7 @@ def test_a_delay_weighs_the_less_the_longer_the_training_and_the_worst_run_admit
     assert needed(law(60, 0.01, unreached=0.6)).share is None
     where = "2 runs of conv networks with sgd at 8x over 2,000 dense steps of 32 images"
     assert str(needed(law(0, 0.5))) == f"+50% steps (worst run +53%), {where}"
+    assert str(needed(law(0, 8.98))) == f"+898% steps (worst run more than ten times as many), {where}"
 
 
 def test_of_runs_that_clip_and_runs_that_do_not_those_count_that_train_alike() -> None:
@@ -315,6 +316,11 @@ def test_error_feedback_needs_more_extra_steps_with_a_larger_batch_and_its_worst
         assert found.share == pytest.approx(0.2 * times ** growth["exponent"])
         assert found.worst == pytest.approx(0.23 * times ** growth["high"])
         assert ("x the extra steps with 512, the worst " in found.source) is (times > 1)
+    largest = growth["batch"][1]
+    bounds = [needed(kept, 10_000, replace(conv, ranks=1, batch=times * largest)) for times in (8, 9)]
+    assert [one.worst is None for one in bounds] == [False, True]
+    assert "(worst run unknown)" in str(bounds[1])
+    assert bounds[1].source.endswith(f"with {9 * largest:,}, 9x the largest recorded batch")
     many = replace(conv, ranks=64)
     assert needed(kept, 10_000, replace(conv, ranks=4)) == needed(kept) == needed(law(0, 0.2), 10_000, many)
     faster = needed({**law(0, -0.1), "grows": True}, 10_000, many)

@@ -20,7 +20,7 @@ def _figures(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     return [name for name in discover() if name.startswith(incomplete)]
 
 
-@click.command(short_help="Draw figures from the rows of runs.")
+@click.command()
 @click.argument("names", nargs=-1, shell_complete=_figures)
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder to write to; default: figures in the results folder."

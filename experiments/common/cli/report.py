@@ -15,7 +15,7 @@ from ssfx.lab.results.manifest import changed
 from ssfx.lab.results.store import Store
 
 
-@click.command(short_help="Write every figure and every claim as one HTML page.")
+@click.command()
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path),
     help="File to write; default: figures/report.html in the results folder.",

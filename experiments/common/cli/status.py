@@ -28,7 +28,7 @@ from ssfx.lab.cli.watch import watch
 from ssfx.lab.results.store import Store
 
 
-@click.command(short_help="Show what came of the papers' claims, and the runs.")
+@click.command()
 @click.option("--claims", "paper", metavar="PAPER", help="Show every claim of one paper with its verdict.")
 @click.option("--watch", "watched", is_flag=True, help="Show the runs again and again until none is under way.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts, or with --claims the claims, as JSON.")

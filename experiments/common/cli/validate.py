@@ -77,7 +77,7 @@ def orderings(groups: Sequence[Group]) -> tuple[int, int]:
 _MOST_INVERSIONS = 12
 
 
-@click.command(short_help="Check the simulator against recorded runs and published times.")
+@click.command()
 @click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges|gpu|quality]...")
 @click.option("--detail", is_flag=True, help="Also every set's scores, what came out inverted, and every prediction.")
 @click.option("--parts", is_flag=True, help="Also the parts of recorded iterations, simulated and actual.")

@@ -18,13 +18,16 @@ def scores() -> dict[str, dict[str, Any]]:
 
     Of each, and of each kind of network and way of sending in it: {mean, max, count}; "ways" has those of the latter.
     A ratio of two steps counts for the ways of both but for dense sums, which only ratios of dense steps count for.
+    "aside" has the steps of groups of communication, which a mean of all would be decided by, under their paper's name.
     """
     recorded, published = load("recorded")[0], load("published")
-    steps = [pair for group in published if group.whole_steps for pair in group.pairs if pair.whole_step]
-    every = {"recorded": list(recorded.pairs), "published": [pair for group in published for pair in group.pairs]}
+    steps = {group: [pair for pair in group.pairs if pair.whole_step and pair.sent] for group in published}
+    counted = [pair for group, own in steps.items() if group.whole_steps for pair in own]
+    aside = {group.name: _scored(own) for group, own in steps.items() if own and not group.whole_steps}
+    every = [pair for own in steps.values() for pair in own]
     return {
-        name: {**_scored(pairs), "ways": _ways(pair for pair in every[name] if pair.whole_step)}
-        for name, pairs in (("recorded", list(recorded.pairs)), ("published", steps))
+        "recorded": {**_scored(recorded.pairs), "ways": _ways(recorded.pairs)},
+        "published": {**_scored(counted), "aside": aside, "ways": _ways(every)},
     }
 
 

@@ -9,7 +9,7 @@ from ssfx.lab.engines.submission import queued, submissions
 from ssfx.lab.results.store import Store
 
 
-@click.command(short_help="End an experiment's tasks in Slurm.")
+@click.command()
 @click.argument("experiments", metavar="EXPERIMENT...", nargs=-1, required=True)
 def cancel(experiments: tuple[str, ...]) -> None:
     """End the tasks of EXPERIMENT that Slurm has, running or waiting, that were submitted to this results folder.

@@ -30,7 +30,7 @@ class _Verbs(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_Verbs, short_help="Import, show and check clusters.")
+@click.group(cls=_Verbs)
 def cluster() -> None:
     """Make a cluster file of what is known of a cluster, show one, or check one.
 

@@ -23,7 +23,7 @@ _TABLES = 3
 """Tables that fit on a screen."""
 
 
-@click.command(short_help="Put runs or schemes side by side.")
+@click.command()
 @click.argument("words", nargs=-1, required=True, metavar="RUN|SCHEME... [KEY=VALUE]...")
 @click.option("--wide", is_flag=True, help="Do not fit tables to the terminal.")
 def compare(words: tuple[str, ...], wide: bool) -> None:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ssfx.cli import EXTRAS
 from ssfx.cli.terminal import print_table, say
 from ssfx.core import accelerator, machine
 from ssfx.core.errors import RunError, SsfxError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from ssfx.perf_model.gpu_record import Part
 
 
-@click.command(short_help="Show what is here, and what would run.")
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
 @click.option("--gpu", is_flag=True, help="Check this machine's GPUs and measure them, in five minutes at most.")
 def doctor(as_json: bool, gpu: bool) -> None:
@@ -55,7 +57,10 @@ def doctor(as_json: bool, gpu: bool) -> None:
     if broken:
         say(f"ssfx run cannot work here before this does: {', '.join(broken)}", "    ", "", fg="red", bold=True)
         raise click.exceptions.Exit(1)
-    click.secho("all that ssfx run needs is here; start with: ssfx run", bold=True)
+    if lab_is_here():
+        click.secho("all that ssfx run needs is here; start with: ssfx run", bold=True)
+    else:
+        click.secho("all that ssfx.attach needs is here; start with: ssfx advise", bold=True)
 
 
 CORE_PACKAGES = ("ssfx", "torch", "numpy", "hydra-core", "matplotlib")
@@ -63,6 +68,7 @@ OTHER_PACKAGES = ("torchvision", "transformers", "datasets", "wandb")
 TORCH_TIMEOUT_S = 120
 FREE_BYTES_WANTED = 2**30
 ANY_MODEL = "resnet_tiny"
+LAB = "without pip install 'ssfx[lab]'"
 
 _ASK_TORCH = """
 import json, torch, torch.distributed as dist
@@ -98,10 +104,10 @@ def examine() -> tuple[tuple[tuple[str, str], ...], tuple[Check, ...]]:
         ("core packages", ", ".join(map(_version, CORE_PACKAGES))),
         ("other packages", ", ".join(map(_version, OTHER_PACKAGES))),
         ("CPU cores", str(machine.cores())),
-        ("memory", f"{machine.memory_bytes() / 2**30:.1f} GiB free"),
+        ("memory", f"{machine.memory_bytes() / 2**30:.1f} GiB free" if lab_is_here() else f"not known {LAB}"),
         ("GPUs", ", ".join(machine.gpus()) or "none"),
         ("torch", problem or f"imports; backends {', '.join(backends)}; {torch['gpus']} CUDA devices"),
-        ("data sets", ", ".join(f"{name} (cannot be read)" if why else name for name, why in datasets)),
+        ("data sets", ", ".join(f"{name} (cannot be read)" if why else name for name, why in datasets) or "none"),
         ("results", f"{results_dir()}, {free / 2**30:.1f} GiB free"),
         ("installed", "from a checkout" if (conf_dir().parent / "pyproject.toml").exists() else "from a wheel"),
         ("reference rows", f"{len(reference_files(reference_dir()))} files that came with ssfx"),
@@ -109,6 +115,11 @@ def examine() -> tuple[tuple[tuple[str, str], ...], tuple[Check, ...]]:
     data = (Check(f"dataset={name}", not why, why) for name, why in datasets)
     checks = (*_engines(torch, problem), *_precisions(torch, problem), *data, *_space(free))
     return facts, checks
+
+
+def lab_is_here() -> bool:
+    """Return whether the packages of the extra that `ssfx run` needs are installed."""
+    return all(find_spec(name) is not None for name in EXTRAS["lab"])
 
 
 def ask_torch() -> tuple[dict[str, Any], str]:
@@ -134,7 +145,11 @@ def _no_gpu(torch: dict[str, Any], problem: str) -> str:
 
 def _engines(torch: dict[str, Any], problem: str) -> list[Check]:
     no_gpu = _no_gpu(torch, problem)
+    attach = Check("ssfx.attach, plan, simulate, advise", bool(torch.get("gloo")), problem, required=True)
+    if not lab_is_here():
+        return [attach, Check("ssfx run and profile", False, LAB)]
     return [
+        attach,
         Check("ssfx run on the CPU (gloo)", bool(torch.get("gloo")), problem, required=True),
         Check("ssfx run device=cuda (nccl)", not no_gpu and bool(torch.get("nccl")), no_gpu),
         Check("ssfx run cluster=emulated_2x1gbit and its like", not hosts.missing(), hosts.missing()),
@@ -173,6 +188,8 @@ def _datasets() -> list[tuple[str, str]]:
     """Return every data set that is more than a name, with "" or why it cannot be read."""
     from ssfx.lab.workloads import datasets
 
+    if not lab_is_here():
+        return []
     found = []
     for entry in datasets:
         if not entry.cls.here:

@@ -36,12 +36,12 @@ class _ModelByDefault(click.Group):
     """Takes FILE.py:FUNCTION as `ssfx profile function`, trace=FILE as `trace`, and other words as `model`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args:
+        if not args and not ctx.resilient_parsing:
             raise ConfigError(
                 "say what to measure: ssfx profile mytrain.py:build_model [--on a100], model=NAME, trace=FILE, network "
                 "or compressors (ssfx profile --help)"
             )
-        first = args[0]
+        first = args[0] if args else "--help"
         if first not in (*self.commands, "-h", "--help"):
             named = next((i for i, word in enumerate(args) if word.startswith("model=")), None)
             counted = any(word.partition("=")[0] == "--on" for word in args)
@@ -59,7 +59,7 @@ class _ModelByDefault(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_ModelByDefault, short_help="Measure a model on this machine, as input of simulations.")
+@click.group(cls=_ModelByDefault)
 def profile() -> None:
     """Measure what this machine takes and write it to a file.
 

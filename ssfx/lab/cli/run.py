@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ssfx.perf_model.target import Target
 
 
-@click.command(short_help="Run cases, skip finished ones, draw the figures.")
+@click.command()
 @overrides_argument
 @click.option("--dry-run", is_flag=True, help="Check and list the cases; start nothing.")
 @click.option(

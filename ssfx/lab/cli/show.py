@@ -41,7 +41,7 @@ def found_run(run: str) -> Row:
     )
 
 
-@click.command(short_help="Show one run: its case, its time, its plan, its files.")
+@click.command()
 @click.argument("run", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print the row as one JSON object.")
 def show(run: str, as_json: bool) -> None:

@@ -30,7 +30,7 @@ BEGIN = "begin"
 _NETWORK = list(TRACKS.values()).index("network")
 
 
-@click.command(short_help="Lay a run's timeline over its simulation.")
+@click.command()
 @click.argument("run", metavar="RUN")
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path),

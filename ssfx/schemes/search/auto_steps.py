@@ -30,6 +30,8 @@ MOST_UNREACHED = 0.5
 """Share of levels that were never reached above which those that were say nothing of the method."""
 ABOUT = 2.0
 """By this factor the compression of a network may differ from the recorded one."""
+BEYOND = 8
+"""So many times the largest recorded batch, a bound that grows with the batch says nothing."""
 UNKNOWN = "quality unknown"
 
 
@@ -37,7 +39,8 @@ UNKNOWN = "quality unknown"
 class Needed:
     """More steps than dense training, as a share; None where it is unknown, or runs missed the quality: see `source`.
 
-    `worst`: the share of the worst run, by which a method is admitted. `runs`: how many it rests on.
+    `worst`: the share of the worst run, by which a method is admitted, None where that is unknown. `runs`: how many it
+    rests on.
     """
 
     share: float | None
@@ -58,8 +61,8 @@ class Needed:
         """Return the share and its source in words."""
         if self.share is None:
             return self.source
-        worst = f" (worst run {self.worst:+.0%})" if self.runs else ""
-        return f"{self.share:+.0%} steps{worst}, {self.source}"
+        worst = f" (worst run {_more(self.worst)})" if self.runs else ""
+        return f"{_more(self.share)} steps{worst}, {self.source}"
 
     @property
     def no_gain(self) -> Needed:
@@ -67,6 +70,10 @@ class Needed:
         if self.share is None or self.worst is None:
             return self
         return replace(self, share=max(0.0, self.share), worst=max(0.0, self.worst))
+
+
+def _more(share: float | None) -> str:
+    return "unknown" if share is None else "more than ten times as many" if share > 9 else f"{share:+.0%}"
 
 
 @cache
@@ -146,7 +153,7 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, network: Net
     """Return what one task of the file says of a training of so many dense steps of `network`; None: of its own.
 
     A delay over the steps, and a factor; a delay below none counts as none. With a larger batch than was recorded, what
-    feeds errors back needs more; the worst run grows as the steepest recorded task.
+    feeds errors back needs more; the worst run grows as the steepest recorded task, up to BEYOND the largest batch.
     """
     found = _of_its_batch(task, train_steps)
     if found.share is None or found.worst is None or not task["grows"] or network is None:
@@ -156,11 +163,14 @@ def needed(task: Mapping[str, Any], train_steps: int = TRAIN_STEPS, network: Net
         return found
     growth, more = batch_growth(), log(batch / task["batch"])
     times, most = (exp(more * growth[power]) for power in ("exponent", "high"))
-    beyond = ", extrapolated" if batch > growth["batch"][1] else ""
+    share, source = _scaled(found.share, times), f"{found.source}, {times:.2g}x the extra steps with {batch:,.0f}"
+    far = batch / growth["batch"][1]
+    if far > BEYOND and found.worst > 0:
+        return replace(found, share=share, worst=None, source=f"{source}, {far:.2g}x the largest recorded batch")
+    beyond = ", extrapolated" if far > 1 else ""
     return replace(
-        found, share=_scaled(found.share, times), worst=_scaled(found.worst, most),
-        source=f"{found.source}, {times:.2g}x the extra steps with {batch:,.0f}, the worst {most:.2g}x{beyond}",
-    )  # fmt: skip
+        found, share=share, worst=_scaled(found.worst, most), source=f"{source}, the worst {most:.2g}x{beyond}"
+    )
 
 
 def _scaled(share: float, times: float) -> float:
