@@ -91,6 +91,48 @@ def test_a_lazy_layer_that_comes_later_is_exchanged_once_it_has_a_shape(group, r
     sync.detach()
 
 
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.LBFGS], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("options", SCHEMES, ids=str)
+@each_rank(2, by="ranks")
+def test_gradients_of_a_step_that_is_undone_can_be_read_and_repaired(group, rank, world, options, kind):
+    """Logged, clipped, repaired: by AdamW, which moves weights by its momentum where gradients are zero, too."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2), nn.Linear(2, 2))
+    optimizer = kind(model.parameters(), lr=0.1)
+    sync = ssfx.attach(model, optimizer, **among(group), **options)
+
+    def closure(step: int, factor: float) -> torch.Tensor:
+        optimizer.zero_grad()
+        hidden = model[0](torch.full((4, 8), float(rank + step)))
+        loss = (hidden if rank else model[1](hidden)).square().mean() * factor  # a rank does not reach all weights
+        loss.backward()
+        return loss.detach()
+
+    for step, habit in enumerate(("", "read", "repair", "clip", "")):
+        before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+        factor = float("nan") if habit and not rank else 1.0
+        if kind is torch.optim.LBFGS:
+            optimizer.step(lambda step=step, factor=factor: closure(step, factor))
+        else:
+            closure(step, factor)
+            parameters = [*model[:2].parameters()]
+            if habit == "repair":
+                for p in parameters:
+                    torch.nan_to_num(p.grad, out=p.grad)
+            elif habit == "clip":
+                nn.utils.clip_grad_norm_(parameters, 1.0)
+            norms = [float(p.grad.norm()) for p in parameters]
+            optimizer.step()
+            assert all((norm != norm) == (habit in ("read", "clip")) for norm in norms)
+            assert all(p.grad is not None for p in parameters)
+        after = nn.utils.parameters_to_vector(model.parameters()).detach()
+        if habit in ("read", "clip"):
+            assert torch.equal(after, before)
+        assert bool(after.isfinite().all())
+        assert is_rank_0s(after, group)
+    assert sync.skipped_steps >= 3
+    sync.detach()
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo looks at what it traces
 @pytest.mark.parametrize("options", SCHEMES, ids=str)
