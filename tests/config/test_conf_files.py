@@ -9,9 +9,9 @@ import yaml
 from refusals import output, refusal
 
 from ssfx.cli import main
-from ssfx.config.groups import COMPONENT_GROUPS, check_choice, choices, node, registry
+from ssfx.config.groups import COMPONENT_GROUPS, check_choice, choices
 from ssfx.config.write_conf import conf_files
-from ssfx.core.component_file import component_file, path_of
+from ssfx.core.component_file import component_file
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import conf_dir
 from ssfx.lab.config.cases import resolve_job
@@ -65,16 +65,6 @@ def test_the_files_are_what_the_registries_give():
     assert written == conf_files(), "run `make conf` and commit"
     found = {path.relative_to(conf_dir()) for group in COMPONENT_GROUPS for path in (conf_dir() / group).iterdir()}
     assert found == set(conf_files())
-
-
-@pytest.mark.parametrize("group", COMPONENT_GROUPS)
-def test_a_file_holds_the_defaults_and_says_what_each_option_is(group):
-    for entry in registry(group):
-        text = path_of(group, entry.name).read_text()
-        assert yaml.safe_load(text) == node(group, entry.name), entry.name
-        options = [line for line in text.splitlines() if not line.startswith(("#", "name:"))]
-        lines = text.splitlines()
-        assert all(lines[lines.index(option) - 1].startswith("# ") for option in options)
 
 
 def test_a_file_of_ones_own_is_a_choice(own):
