@@ -16,9 +16,9 @@ from experiments.common.figures.tables import COMPUTED, draw_table
 from experiments.common.validation.published_steps import Prediction
 from ssfx.core.rows import Row
 
-Answer = float | str | tuple[Outcome | bool, str] | Verdict | Iterable[Verdict]
-"""Of one claim: a number, held against the stated one; whether it holds, with words; words alone of what is not
-comparable; or verdicts."""
+Answer = float | str | tuple[float, float] | tuple[Outcome | bool, str] | Verdict | Iterable[Verdict]
+"""Of one claim: a number or a range, held against the stated one; whether it holds, with words; words alone of what is
+not comparable; or verdicts."""
 Found = Callable[[list[Row]], Iterable[Verdict] | Mapping[str, Answer]]
 
 
@@ -59,7 +59,7 @@ class Judged:
             return [answer]
         if isinstance(answer, str):
             return [absent(claim.id, claim.not_comparable, "not comparable", answer)]
-        if isinstance(answer, int | float):
+        if isinstance(answer, int | float) or (isinstance(answer, tuple) and not isinstance(answer[1], str)):
             return [held(claim.id, answer, tolerance=claim.tolerance, reason=claim.why, source=source)]
         if isinstance(answer, tuple):
             outcome, words = answer

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.common.claims.verdicts import Outcome, Verdict, counted
-from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
+from experiments.common.evaluation.artifacts import CONFIGURED, Answer, Claims, Judged
 from experiments.common.evaluation.configured import cluster, conf, settings
 from experiments.common.evaluation.gpu_times import COMMAND, COST, NAME, times_ms
-from experiments.common.evaluation.judging import held, says
+from experiments.common.evaluation.judging import says
 from experiments.common.evaluation.low_rank import EACH, step
 from experiments.common.evaluation.mergecomp_panels import COLOURS, LABELS
 from experiments.common.evaluation.step_plots import PAPER
@@ -85,15 +85,14 @@ def probes(optimum: int) -> int:
     return tried
 
 
-def _alg2(rows: list[Row]) -> list[Verdict]:
-    """Return verdicts on the number of probes and on the stopping rule."""
+def _alg2(rows: list[Row]) -> dict[str, Answer]:
     ends_s = (1.0, 0.9, 0.89, 0.5)
     chosen = algorithm_2((SearchResult(tuple(range(i)), end_s) for i, end_s in enumerate(ends_s)), ALPHA)
     stops = chosen.total_s == ends_s[2]
-    return [
-        held("mergecomp.alg2.iters", max(probes(optimum) for optimum in (1, 100, 157, 312))),
-        says("mergecomp.alg2.params", stops, f"stops at the first gain below alpha = {ALPHA:g}", source="restated"),
-    ]
+    return {
+        "mergecomp.alg2.iters": max(probes(optimum) for optimum in (1, 100, 157, 312)),
+        "mergecomp.alg2.params": (stops, f"stops at the first gain below alpha = {ALPHA:g}"),
+    }
 
 
 ALG2 = Figure(
@@ -153,13 +152,13 @@ def _fig3(figure: Figure, rows: list[Row]) -> Picture:
     return canvas, table
 
 
-def _fig3_verdicts(rows: list[Row]) -> list[Verdict]:
-    """Return verdicts on the numbers of tensors, and on times of a GPU; those of our CPU are held against nothing."""
-    return [
-        *_on_gpu(),
-        held("mergecomp.fig3.t50", len(model_work("resnet50").tensors), tolerance=0.0),
-        held("mergecomp.fig3.t101", len(model_work("resnet101").tensors), tolerance=0.0),
-    ]
+def _fig3_answers(rows: list[Row]) -> dict[str, Answer]:
+    """Answer the numbers of tensors, and times of a GPU; those of our CPU are held against nothing."""
+    return {
+        "mergecomp.fig3.enc": _on_gpu(),
+        "mergecomp.fig3.t50": len(model_work("resnet50").tensors),
+        "mergecomp.fig3.t101": len(model_work("resnet101").tensors),
+    }
 
 
 def _on_gpu() -> list[Verdict]:
@@ -186,7 +185,7 @@ def _on_gpu() -> list[Verdict]:
 
 
 FIG3 = Figure(
-    "mergecomp.fig3", "Time to compress one tensor, and sizes of tensors", _fig3, Judged(_fig3_verdicts),
+    "mergecomp.fig3", "Time to compress one tensor, and sizes of tensors", _fig3, Judged(_fig3_answers),
     needs={"experiment": "compressors", "dataset": "laplace"}, command="python benchmarks/compressors.py",
 )  # fmt: skip
 
@@ -244,7 +243,7 @@ TABLE1: Figure = Figure(
     "mergecomp.table1", "Collective of each compressor",
     Tabular({"compressor": "compressor", "paper": "paper", "here": "ssfx", "as": "called here"}, _table1,
             "What the compressors of ssfx declare about their messages; no run."),
-    Judged(lambda _: [held("mergecomp.headline.nine", len(taken()), tolerance=0.0, source="restated")]),
+    Judged(lambda _: {"mergecomp.headline.nine": len(taken())}),
     said=lambda rows: f"{len(taken())} compressors of the paper can be merged here ({counted(TABLE1.judge(rows))})",
 )  # fmt: skip
 
@@ -272,25 +271,21 @@ def cost(cuts: tuple[int, ...]) -> float:
     return sum(3 + size for size in sizes)
 
 
-def _theory(rows: list[Row]) -> list[Verdict]:
-    """Return a verdict on every lemma and theorem."""
+def _theory(rows: list[Row]) -> dict[str, Answer]:
     found = groupings(TENSORS)
     costs = {count: {cost(cuts) for cuts in found if len(cuts) == count - 1} for count in range(1, TENSORS + 1)}
     alike = all(len(one) == 1 for one in costs.values())
     rising = [next(iter(costs[count])) for count in sorted(costs)]
     tensors = len(model_work("resnet101").tensors)
     smaller = all(comb(tensors - 2, y - 2) * log2(tensors) < tensors ** (y - 2) * log2(tensors) for y in GROUPS)
-    return [
-        says("mergecomp.lemma1", len(found) == 2 ** (TENSORS - 1), f"{len(found)} groupings of {TENSORS} tensors"),
-        says(
-            "mergecomp.lemma2", alike and rising == sorted(rising),
+    return {
+        "mergecomp.lemma1": (len(found) == 2 ** (TENSORS - 1), f"{len(found)} groupings of {TENSORS} tensors"),
+        "mergecomp.lemma2": (
+            alike and rising == sorted(rising),
             f"one cost for each number of groups, rising, in all {len(found)} groupings",
         ),
-        says(
-            "mergecomp.theorem3", smaller, f"holds for {tensors} tensors and Y = 3, 4",
-            "with Y = 2 both sides are log N: at most, not below",
-        ),
-    ]  # fmt: skip
+        "mergecomp.theorem3": (smaller, f"holds for {tensors} tensors and Y = 3, 4"),
+    }
 
 
 THEORY = Figure(
@@ -310,18 +305,15 @@ def qsgd_bits() -> float:
     return round(8 * build("qsgd").layout(numel, 1.0).code_bytes / numel, 6)
 
 
-def _setup(rows: list[Row]) -> list[Verdict]:
+def _setup(rows: list[Row]) -> dict[str, Answer]:
     """Return a verdict on every setting, and on the definition of the scaling factor."""
     here = {
         "mergecomp.setup.pcie_lanes": cluster("mergecomp_pcie").intra.gbps / PCIE_3_GBPS_PER_LANE,
         "mergecomp.setup.sparsity": 100 * (1 - conf("experiment", "mergecomp_groups")["density"]),
         "mergecomp.setup.qsgd_bits": qsgd_bits(),
     }
-    definition = says(
-        "mergecomp.def.sf", "agrees", "T_n / (n T_1)",
-        "a definition, used here as it stands: throughput over n times that of one device alone", source="restated",
-    )  # fmt: skip
-    return [*settings("mergecomp.text.setup", here, but=["mergecomp.def.sf"]), definition]
+    found = settings("mergecomp.text.setup", here, but=["mergecomp.def.sf"])
+    return {**{one.claim: one for one in found}, "mergecomp.def.sf": ("agrees", "T_n / (n T_1)")}
 
 
 SETUP = Figure("mergecomp.text.setup", "Server and defaults of MergeComp", CONFIGURED, Judged(_setup))
