@@ -14,7 +14,7 @@ from ssfx.core.errors import RunError
 from ssfx.lab.config import cases
 
 VERBS = (
-    "advise", "simulate", "plan", "profile", "cluster", "list", "run", "show", "compare", "trace", "figures", "report",
+    "advise", "simulate", "plan", "profile", "cluster", "list", "run", "show", "figures", "report",
     "status", "validate", "cancel", "doctor",
 )  # fmt: skip
 

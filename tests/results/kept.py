@@ -16,7 +16,7 @@ from ssfx.core.case import Case
 from ssfx.core.files import loads, read, write_json
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
-from ssfx.lab.cli.trace import _events
+from ssfx.lab.cli.overlay import _events
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.job import Job
 from ssfx.lab.results import step_logs

@@ -1,4 +1,4 @@
-"""`ssfx compare`: two or more schemes or runs beside each other, with intervals."""
+"""`ssfx show RUN|SCHEME...`: two or more schemes or runs beside each other, with intervals."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,6 @@ from ssfx.core.paths import results_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.cli.outcome import print_panel
-from ssfx.lab.cli.show import finished
 from ssfx.lab.results.comparisons import Panel, panels
 from ssfx.lab.results.speedup import speedup
 from ssfx.lab.results.store import Store
@@ -23,24 +22,19 @@ _TABLES = 3
 """Tables that fit on a screen."""
 
 
-@click.command(short_help="Put runs or schemes side by side.")
-@click.argument("words", nargs=-1, required=True, metavar="RUN|SCHEME... [KEY=VALUE]...")
-@click.option("--wide", is_flag=True, help="Do not fit tables to the terminal.")
-def compare(words: tuple[str, ...], wide: bool) -> None:
-    """Compare finished runs (by run id or the beginning of it) or schemes, with dense DDP where that was run.
+def show_beside(words: Sequence[str], wide: bool) -> None:
+    """Print a table for each setting that the named runs and schemes have in common, with dense DDP.
 
-    Each table is one setting; of two names a sentence says how much faster the first is. KEY=VALUE narrows the
-    settings: model=, dataset=, cluster=, world_size=, batch_size=, density=, precision=, experiment=.
-
-    For example: ssfx compare ssfusion_oi ddp model=bert_large cluster=64gpu
+    Of two names a sentence says how much faster the first is. ConfigError for a name or KEY=VALUE without a run.
     """
     names = [word for word in words if "=" not in word]
     if not names:
-        raise ConfigError("name a scheme or a run to compare: ssfx compare ssfusion_oi model=bert_large")
-    rows = _narrowed(finished(), [word for word in words if "=" in word])
+        raise ConfigError("name a scheme or a run to compare: ssfx show ssfusion_oi model=bert_large")
+    store = Store(results_dir())
+    rows = _narrowed([*store.rows(), *store.reference_rows()], [word for word in words if "=" in word])
     named = {name: _of(name, rows) for name in names}
     wanted = {row.run_id for each in named.values() for row in each}
-    own = {row.run_id for row in Store(results_dir()).rows()}
+    own = {row.run_id for row in store.rows()}
     settings = sorted(
         (panel for panel in panels(rows) if wanted & _runs(panel)),
         key=lambda panel: (not own & _runs(panel), len(panel.case.cluster.options)),
