@@ -23,7 +23,7 @@ def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_recipe_without_its_data_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["run", "model=bert_large", "dataset=squad", "preset=paper"]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("ssfx: dataset=squad needs train-v1.1.json, dev-v1.1.json, tokenizer/tokenizer.json")
+    assert line.startswith("ssfx: dataset=squad needs train*.parquet, validation*.parquet, tokenizer/tokenizer.json")
     assert not (tmp_path / "results").exists()
 
 
