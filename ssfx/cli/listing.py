@@ -147,9 +147,10 @@ def _compressor(entry: Any) -> Sequence[str]:
 
     one = build(entry.name)
     words = [
-        "additive" if one.additive else "", "error feedback" if one.error_feedback else "",
+        "additive" if one.additive else "",
+        "error feedback" if one.error_feedback else "",
         "density" if keeps_fraction(entry.name) else "",
-    ]  # fmt: skip
+    ]
     return entry.name, ", ".join(filter(None, words)) or "-", entry.summary
 
 

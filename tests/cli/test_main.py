@@ -14,9 +14,21 @@ from ssfx.core.errors import RunError
 from ssfx.lab.config import cases
 
 VERBS = (
-    "advise", "simulate", "plan", "profile", "cluster", "list", "run", "show", "figures", "report",
-    "status", "validate", "cancel", "doctor",
-)  # fmt: skip
+    "advise",
+    "simulate",
+    "plan",
+    "profile",
+    "cluster",
+    "list",
+    "run",
+    "show",
+    "figures",
+    "report",
+    "status",
+    "validate",
+    "cancel",
+    "doctor",
+)
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

@@ -19,9 +19,16 @@ from ssfx.runtime.stats import Tracer
 from ssfx.schemes.make_plan import make_plan
 
 CASE = Case(
-    experiment="throughput", model="resnet_tiny", dataset="digits", scheme="wfbp", cluster="local", world_size=2,
-    batch_size=32, steps=4, warmup_steps=1,
-)  # fmt: skip
+    experiment="throughput",
+    model="resnet_tiny",
+    dataset="digits",
+    scheme="wfbp",
+    cluster="local",
+    world_size=2,
+    batch_size=32,
+    steps=4,
+    warmup_steps=1,
+)
 STEP_S = {0: 9.0, 1: 0.3, 2: 0.2, 3: 0.1}
 
 

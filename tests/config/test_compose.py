@@ -60,8 +60,9 @@ def hydra_alone(point, folder=None):
     named = "cluster.inter.gbps" not in point or "gbps" in node("cluster", point.get("cluster", "local"))["inter"]
     words = [
         f"{'' if named or key != 'cluster.inter.gbps' else '+'}{key}={spelled(value)}"
-        for key, value in point.items() if key not in GROUPS or value is not None
-    ]  # fmt: skip
+        for key, value in point.items()
+        if key not in GROUPS or value is not None
+    ]
     with hydra.initialize_config_dir(config_dir=str(folder or WHOLE[-1]), version_base="1.3"):
         return OmegaConf.to_container(hydra.compose("config", words), resolve=True)
 

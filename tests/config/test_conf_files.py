@@ -74,9 +74,11 @@ def test_a_file_of_ones_own_is_a_choice(own):
     assert {"dgc_fp16", "tight", "dgc"} <= set(choices("compressor"))
     words = ["scheme=per_tensor", "compressor=dgc_fp16,dgc,tight,dgc_fp16(mode=faithful)"]
     assert [case.compressor for case in resolve_job(words).cases] == [
-        "dgc(value_dtype=float16)", "dgc", "dgc(capacity=1.1,value_dtype=float16)",
+        "dgc(value_dtype=float16)",
+        "dgc",
+        "dgc(capacity=1.1,value_dtype=float16)",
         "dgc(mode=faithful,value_dtype=float16)",
-    ]  # fmt: skip
+    ]
     changed = resolve_job(["scheme=per_tensor", "compressor=dgc_fp16", "compressor.value_dtype=bfloat16"]).cases[0]
     assert changed.compressor == "dgc(value_dtype=bfloat16)"
     (case,) = resolve_job(["scheme=pairs", "world_size=4"]).cases
@@ -148,8 +150,11 @@ def test_a_folder_that_is_not_there_is_one_line(capsys, tmp_path):
 def ssfx(*words, folder, **variables):
     return subprocess.run(
         [sys.executable, "-c", "import sys; from ssfx.cli import main; sys.exit(main(sys.argv[1:]))", *words],
-        cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_a_component_of_ones_own_is_found_by_option_by_variable_and_by_entry_point(tmp_path):

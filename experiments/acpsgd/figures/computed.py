@@ -66,10 +66,11 @@ def _alg1(rows: list[Row]) -> dict[str, Answer]:
 
 
 ALG1 = Figure(
-    "acpsgd.alg1", "One step of Power-SGD and of ACP-SGD for an n x m matrix at rank r",
+    "acpsgd.alg1",
+    "One step of Power-SGD and of ACP-SGD for an n x m matrix at rank r",
     Claims("Counted from the compressors of ssfx (operators of one call, planned message sizes); no run."),
     Judged(_alg1),
-)  # fmt: skip
+)
 
 SMALL_SHAPE, SMALL_RANK, WORKERS, STEPS = (24, 16), 2, 4, 40
 
@@ -120,31 +121,40 @@ def _alg2(figure: Figure, rows: list[Row]) -> Picture:
 
 
 ALG2 = Figure(
-    "acpsgd.alg2", "ACP-SGD with and without error feedback", _alg2, Judged(),
+    "acpsgd.alg2",
+    "ACP-SGD with and without error feedback",
+    _alg2,
+    Judged(),
     said=lambda _: f"{distances(True)[-1]:.2f} with error feedback, {distances(False)[-1]:.2f} without",
-)  # fmt: skip
+)
 
 
 # ---- Figs. 1, 4 and 5 ------------------------------------------------------------------------------------------------
 
 FIG1 = Figure(
-    "acpsgd.fig1", "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed",
-    Timelines(lambda: {
-        "(a) no overlap": step(EACH, overlap=False),
-        "(b) WFBP": step(EACH),
-        "(c) compressed communication": step(EACH, "acpsgd(rank=4)"),
-    }),
+    "acpsgd.fig1",
+    "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed",
+    Timelines(
+        lambda: {
+            "(a) no overlap": step(EACH, overlap=False),
+            "(b) WFBP": step(EACH),
+            "(c) compressed communication": step(EACH, "acpsgd(rank=4)"),
+        }
+    ),
     Judged(),
-)  # fmt: skip
+)
 FIG4 = Figure(
-    "acpsgd.fig4", "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it",
-    Timelines(lambda: {
-        "(a) Power-SGD": step(TOGETHER, "powersgd(rank=4)", overlap=False),
-        "(b) Power-SGD with WFBP": step(EACH, "powersgd(rank=4)"),
-        "(c) ACP-SGD with WFBP": step(EACH, "acpsgd(rank=4)"),
-    }),
+    "acpsgd.fig4",
+    "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it",
+    Timelines(
+        lambda: {
+            "(a) Power-SGD": step(TOGETHER, "powersgd(rank=4)", overlap=False),
+            "(b) Power-SGD with WFBP": step(EACH, "powersgd(rank=4)"),
+            "(c) ACP-SGD with WFBP": step(EACH, "acpsgd(rank=4)"),
+        }
+    ),
     Judged(reason="asks for compression beside backward on one GPU; none was timed so"),
-)  # fmt: skip
+)
 
 PANELS = {"ResNet-50": ("acpsgd.iv.cdf.resnet50", 1e4), "BERT-Base": ("acpsgd.iv.cdf.bertbase", 1e5)}
 """Panel -> its claim, and the size below which the text calls a tensor small."""
@@ -165,9 +175,16 @@ def _fig5(figure: Figure, rows: list[Row]) -> Picture:
             table.append({"model": name, "series": label, "limit": limit, "percent": share_below(sizes, limit)})
         axis.axvline(limit, color="#999999", linewidth=0.6, linestyle=":")
         axis.errorbar(
-            limit, share_below(of(name).whole, limit), yerr=[[0], [number(claim)]], fmt="o", fillstyle="none",
-            color="black", capsize=3, markersize=4, label="paper: rise at the dotted line",
-        )  # fmt: skip
+            limit,
+            share_below(of(name).whole, limit),
+            yerr=[[0], [number(claim)]],
+            fmt="o",
+            fillstyle="none",
+            color="black",
+            capsize=3,
+            markersize=4,
+            label="paper: rise at the dotted line",
+        )
         axis.set_xscale("log")
         axis.set_title(f"{name} (rank {MODELS[name][1]})", loc="left", fontweight="bold")
         axis.set_xlabel("parameters in a tensor")
@@ -188,10 +205,16 @@ def _rises(rows: list[Row]) -> list[Verdict]:
 
 
 FIG5: Figure = Figure(
-    "acpsgd.fig5", "Sizes of tensors before and after compression", _fig5, Judged(_rises),
-    said=lambda rows: "small tensors: " + "; ".join(f"{one.ours} more" for one in FIG5.judge(rows))
-    + f" ({counted(FIG5.judge(rows))})",
-)  # fmt: skip
+    "acpsgd.fig5",
+    "Sizes of tensors before and after compression",
+    _fig5,
+    Judged(_rises),
+    said=lambda rows: (
+        "small tensors: "
+        + "; ".join(f"{one.ours} more" for one in FIG5.judge(rows))
+        + f" ({counted(FIG5.judge(rows))})"
+    ),
+)
 
 
 # ---- Tables I and II -------------------------------------------------------------------------------------------------
@@ -246,17 +269,24 @@ def _table1_answers(rows: list[Row]) -> dict[str, Answer]:
 
 
 TABLE1 = Figure(
-    "acpsgd.table1", "Model statistics and compression ratios",
+    "acpsgd.table1",
+    "Model statistics and compression ratios",
     Tabular(
         {
-            "model": "model", "params": "parameters\n(million)", "paper_params": "paper", "sign": "Sign-SGD\n(x)",
-            "paper_sign": "paper", "topk": "Top-k\n(x)", "paper_topk": "paper", "power": "Power-SGD\n(x)",
+            "model": "model",
+            "params": "parameters\n(million)",
+            "paper_params": "paper",
+            "sign": "Sign-SGD\n(x)",
+            "paper_sign": "paper",
+            "topk": "Top-k\n(x)",
+            "paper_topk": "paper",
+            "power": "Power-SGD\n(x)",
             "paper_power": "paper",
         },
         _table1,
     ),
     Judged(_table1_answers),
-)  # fmt: skip
+)
 
 MODEL = "BERT-Base"
 POWER = "powersgd(min_compression_rate=0,rank={})"
@@ -269,11 +299,14 @@ def _table2(figure: Figure, rows: list[Row]) -> Table:
     notes = {one.claim.split(".")[2]: one for one in figure.judge(rows) if one.claim.endswith(".comp")}
     return [
         {
-            "method": method, "formula": formula, "sent": counted_elements, "paper": by_formula,
+            "method": method,
+            "formula": formula,
+            "sent": counted_elements,
+            "paper": by_formula,
             "compress": notes[name].ours if name in notes else "nothing to compress",
         }
         for method, name, formula, counted_elements, by_formula in sent_elements()
-    ]  # fmt: skip
+    ]
 
 
 def _table2_answers(rows: list[Row]) -> dict[str, Answer]:
@@ -324,16 +357,20 @@ def growth(spec: str, rank: int, other_rank: int) -> float:
 
 
 TABLE2 = Figure(
-    "acpsgd.table2", "What one worker sends in a step (elements of 32 bits)",
+    "acpsgd.table2",
+    "What one worker sends in a step (elements of 32 bits)",
     Tabular(
         {
-            "method": "method", "formula": "paper: formula", "paper": "paper: for\n" + MODEL, "sent": "ssfx:\ncounted",
+            "method": "method",
+            "formula": "paper: formula",
+            "paper": "paper: for\n" + MODEL,
+            "sent": "ssfx:\ncounted",
             "compress": "ssfx: compressing",
         },
         _table2,
     ),
     Judged(_table2_answers),
-)  # fmt: skip
+)
 
 
 # ---- Passages --------------------------------------------------------------------------------------------------------
@@ -370,11 +407,12 @@ def milliseconds(sizes: tuple[int, ...]) -> float:
 
 
 ALL_REDUCE = Figure(
-    "acpsgd.text.allreduce", "All-reduces one by one and fused",
+    "acpsgd.text.allreduce",
+    "All-reduces one by one and fused",
     # Published times were fitted to the printed ones, so that they are left out.
     Claims("Simulated all-reduces with nominal times: 32 GPUs, 10 Gb/s Ethernet at 90 %, 50 us a message."),
     Judged(_all_reduces),
-)  # fmt: skip
+)
 
 
 def _buffers(rows: list[Row]) -> dict[str, Answer]:

@@ -17,9 +17,10 @@ from ssfx.lab.results.store import Store
 
 @click.command(short_help="Write every figure and every claim as one HTML page.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path),
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
     help="File to write; default: figures/report.html in the results folder.",
-)  # fmt: skip
+)
 def report(out: Path | None) -> None:
     """Draw what your rows change, and write one HTML page with every figure beside what its paper claims.
 

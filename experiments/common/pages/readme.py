@@ -33,9 +33,18 @@ KEPT = (".png", ".csv")
 """What the repository keeps of a figure; the rest is drawn in seconds."""
 
 _SCORES = (
-    "what", "n", "mean", "of no effect", "mean of the part beyond compute", "median", "maximum", "bias", "tau",
-    "inverted by > 5 %", "orderings right",
-)  # fmt: skip
+    "what",
+    "n",
+    "mean",
+    "of no effect",
+    "mean of the part beyond compute",
+    "median",
+    "maximum",
+    "bias",
+    "tau",
+    "inverted by > 5 %",
+    "orderings right",
+)
 
 
 def main() -> None:

@@ -132,9 +132,14 @@ def _link_to_conditions(figures: Sequence[Figure], pictures: Path) -> str:
 
 
 def _artifact(
-    artifact: Mapping[str, Any], ledger: Ledger, figures: Sequence[Figure], by_claim: Mapping[str, Sequence[Verdict]],
-    counted: Mapping[str, Verdict], rows: Sequence[Row], pictures: Path,
-) -> str:  # fmt: skip
+    artifact: Mapping[str, Any],
+    ledger: Ledger,
+    figures: Sequence[Figure],
+    by_claim: Mapping[str, Sequence[Verdict]],
+    counted: Mapping[str, Verdict],
+    rows: Sequence[Row],
+    pictures: Path,
+) -> str:
     own = [figure for figure in figures if is_of(figure, artifact["id"])]
     shown = "".join(_figure(figure, rows, pictures, artifact["id"]) for figure in own)
     missing = "" if own else '<p class="why">ssfx has no figure of it.</p>'

@@ -43,11 +43,15 @@ def _alg1(figure: Figure, rows: list[Row]) -> Table:
     made = plan()
     return [
         {
-            "group": i + 1, "tensors": len(lane.tensors), "elements": made.numel(lane), "calls": len(lane.segments),
-            "collective": lane.collective, "last": lane.tensors[-1],
+            "group": i + 1,
+            "tensors": len(lane.tensors),
+            "elements": made.numel(lane),
+            "calls": len(lane.segments),
+            "collective": lane.collective,
+            "last": lane.tensors[-1],
         }
         for i, (_, lane) in enumerate(made.lanes())
-    ]  # fmt: skip
+    ]
 
 
 def _alg1_finding(rows: list[Row]) -> str:
@@ -56,16 +60,23 @@ def _alg1_finding(rows: list[Row]) -> str:
 
 
 ALG1 = Figure(
-    "mergecomp.alg1", "Groups that MergeComp makes of ResNet50",
+    "mergecomp.alg1",
+    "Groups that MergeComp makes of ResNet50",
     Tabular(
         {
-            "group": "group", "tensors": "tensors", "elements": "elements", "calls": "compressor\ncalls",
-            "collective": "collective", "last": "ends behind",
+            "group": "group",
+            "tensors": "tensors",
+            "elements": "elements",
+            "calls": "compressor\ncalls",
+            "collective": "collective",
+            "last": "ends behind",
         },
-        _alg1, "The plan of scheme mergecomp by nominal times: DGC at density 0.01, 8 GPUs over PCIe.",
+        _alg1,
+        "The plan of scheme mergecomp by nominal times: DGC at density 0.01, 8 GPUs over PCIe.",
     ),
-    Judged(), said=_alg1_finding,
-)  # fmt: skip
+    Judged(),
+    said=_alg1_finding,
+)
 
 ALPHA = 0.02
 
@@ -96,17 +107,21 @@ def _alg2(rows: list[Row]) -> dict[str, Answer]:
 
 
 ALG2 = Figure(
-    "mergecomp.alg2", "Search over the number of groups",
-    Claims("Computed by ssfx: the search of scheme mergecomp on a made-up valley of times; no run."), Judged(_alg2),
-)  # fmt: skip
+    "mergecomp.alg2",
+    "Search over the number of groups",
+    Claims("Computed by ssfx: the search of scheme mergecomp on a made-up valley of times; no run."),
+    Judged(_alg2),
+)
 
 
 # ---- Figs. 1, 3 and 6 ------------------------------------------------------------------------------------------------
 
 FIG1 = Figure(
-    "mergecomp.fig1", "Fig. 1: distributed training without and with WFBP",
-    Timelines(lambda: {"without WFBP": step(EACH, overlap=False), "with WFBP": step(EACH)}), Judged(),
-)  # fmt: skip
+    "mergecomp.fig1",
+    "Fig. 1: distributed training without and with WFBP",
+    Timelines(lambda: {"without WFBP": step(EACH, overlap=False), "with WFBP": step(EACH)}),
+    Judged(),
+)
 
 NETWORKS = {"ResNet50": "resnet50", "ResNet101": "resnet101"}
 
@@ -185,26 +200,38 @@ def _on_gpu() -> list[Verdict]:
 
 
 FIG3 = Figure(
-    "mergecomp.fig3", "Time to compress one tensor, and sizes of tensors", _fig3, Judged(_fig3_answers),
-    needs={"experiment": "compressors", "dataset": "laplace"}, command="python benchmarks/compressors.py",
-)  # fmt: skip
+    "mergecomp.fig3",
+    "Time to compress one tensor, and sizes of tensors",
+    _fig3,
+    Judged(_fig3_answers),
+    needs={"experiment": "compressors", "dataset": "laplace"},
+    command="python benchmarks/compressors.py",
+)
 
 NO_MASK_RCNN = (
     "Mask R-CNN is not simulated: how many regions it works on, and which tensors it trains, is not stated (MC-03)"
 )
 FIG6 = Figure(
-    "mergecomp.fig6", "Scaling factors of Mask R-CNN", Claims("The paper's printed numbers; nothing was run here."),
+    "mergecomp.fig6",
+    "Scaling factors of Mask R-CNN",
+    Claims("The paper's printed numbers; nothing was run here."),
     Judged(reason=NO_MASK_RCNN),
-)  # fmt: skip
+)
 
 
 # ---- Table 1: whose messages may be summed ---------------------------------------------------------------------------
 
 COMPRESSORS = {
-    "FP16": ("fp16", None), "DGC": ("dgc", None), "Top-k": ("topk", None), "Rand-k": ("randomk", None),
-    "EFSignSGD": ("ef_signsgd", None), "QSGD": ("qsgd", None), "SignSGD": ("signsgd", None),
-    "OneBit": ("onebit", None), "SigNUM": ("signsgd", "signum"),
-}  # fmt: skip
+    "FP16": ("fp16", None),
+    "DGC": ("dgc", None),
+    "Top-k": ("topk", None),
+    "Rand-k": ("randomk", None),
+    "EFSignSGD": ("ef_signsgd", None),
+    "QSGD": ("qsgd", None),
+    "SignSGD": ("signsgd", None),
+    "OneBit": ("onebit", None),
+    "SigNUM": ("signsgd", "signum"),
+}
 """Compressor of the paper -> ours, and the memory that makes it what it is."""
 SUMMED, GATHERED = "all-reduce (NCCL)", "all-gather (MPI)"
 
@@ -240,12 +267,16 @@ def _table1(figure: Figure, rows: list[Row]) -> Table:
 
 
 TABLE1: Figure = Figure(
-    "mergecomp.table1", "Collective of each compressor",
-    Tabular({"compressor": "compressor", "paper": "paper", "here": "ssfx", "as": "called here"}, _table1,
-            "What the compressors of ssfx declare about their messages; no run."),
+    "mergecomp.table1",
+    "Collective of each compressor",
+    Tabular(
+        {"compressor": "compressor", "paper": "paper", "here": "ssfx", "as": "called here"},
+        _table1,
+        "What the compressors of ssfx declare about their messages; no run.",
+    ),
     Judged(lambda _: {"mergecomp.headline.nine": len(taken())}),
     said=lambda rows: f"{len(taken())} compressors of the paper can be merged here ({counted(TABLE1.judge(rows))})",
-)  # fmt: skip
+)
 
 
 # ---- Section 4: lemmas and theorems, tried on small numbers ----------------------------------------------------------

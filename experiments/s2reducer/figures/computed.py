@@ -172,9 +172,12 @@ def _fig1_answers(rows: list[Row]) -> dict[str, Answer]:
 
 
 FIG1: Figure = Figure(
-    "s2reducer.fig1", "How all-reduce and sparse all-gather move gradients", _fig1, Judged(_fig1_answers),
+    "s2reducer.fig1",
+    "How all-reduce and sparse all-gather move gradients",
+    _fig1,
+    Judged(_fig1_answers),
     said=lambda rows: FIG1.judge(rows)[0].ours,
-)  # fmt: skip
+)
 
 
 # ---- Fig. 2: a worked example of sketch and bitmap, from two workers to the recovered sum ----------------------------
@@ -224,14 +227,17 @@ def _fig2_finding(rows: list[Row]) -> str:
 
 
 FIG2 = Figure(
-    "s2reducer.fig2", "Sketch and bitmap of two workers, added up and read back",
+    "s2reducer.fig2",
+    "Sketch and bitmap of two workers, added up and read back",
     Tabular(
-        {"what": "", **{f"c{i}": str(i) for i in range(SLOTS)}}, _fig2,
+        {"what": "", **{f"c{i}": str(i) for i in range(SLOTS)}},
+        _fig2,
         f"Computed by ssfx: hash functions of its collective s2_sketch, blocks of {BLOCK}, {BUCKETS} buckets; elements "
         "that share a bucket are read back with an error.",
     ),
-    Judged(), said=_fig2_finding,
-)  # fmt: skip
+    Judged(),
+    said=_fig2_finding,
+)
 
 
 # ---- Table 1: sizes of gradients -------------------------------------------------------------------------------------
@@ -264,8 +270,10 @@ def _table1(figure: Figure, rows: list[Row]) -> Table:
         for column, claim in (("embedding", f"{start}.emb"), ("dense", whole)):
             if claim in found:
                 line |= {
-                    f"paper_{column}": number(claim), column: found[claim].ours, f"{column}_is": found[claim].outcome,
-                }  # fmt: skip
+                    f"paper_{column}": number(claim),
+                    column: found[claim].ours,
+                    f"{column}_is": found[claim].outcome,
+                }
         table.append(line)
     return table
 
@@ -292,16 +300,22 @@ def _table1_answers(rows: list[Row]) -> dict[str, Answer]:
 
 
 TABLE1 = Figure(
-    "s2reducer.table1", "Sizes of embedding and dense gradients (MB)",
+    "s2reducer.table1",
+    "Sizes of embedding and dense gradients (MB)",
     Tabular(
         {
-            "model": "model", "paper_embedding": "paper:\nembedding", "embedding": "ssfx", "embedding_is": "outcome",
-            "paper_dense": "paper:\ndense", "dense": "ssfx", "dense_is": "outcome",
+            "model": "model",
+            "paper_embedding": "paper:\nembedding",
+            "embedding": "ssfx",
+            "embedding_is": "outcome",
+            "paper_dense": "paper:\ndense",
+            "dense": "ssfx",
+            "dense_is": "outcome",
         },
         _table1,
     ),
     Judged(_table1_answers),
-)  # fmt: skip
+)
 
 
 # ---- Table 2, sections 1 and 4: settings -----------------------------------------------------------------------------

@@ -47,9 +47,10 @@ def show_beside(words: Sequence[str], wide: bool) -> None:
         click.echo()
         click.echo("from your runs:" if own & _runs(panel) else "came with ssfx:")
         kept = {
-            label: runs for label, runs in panel.bars.items()
+            label: runs
+            for label, runs in panel.bars.items()
             if runs is panel.dense or wanted & {row.run_id for row in runs}
-        }  # fmt: skip
+        }
         print_panel(replace(panel, bars=kept), wide)
         if len(names) == 2 and panel in together:
             _say_ratio(panel, *named.items())
@@ -68,9 +69,10 @@ def _narrowed(rows: Sequence[Row], filters: Sequence[str]) -> list[Row]:
             raise unknown("key", key, _KEYS)
         there = {str(getattr(row.case, key)) for row in kept}
         kept = [
-            row for row in kept
+            row
+            for row in kept
             if value in (text := str(getattr(row.case, key)), name_of(text))  # a cluster without its options
-        ]  # fmt: skip
+        ]
         if not kept:
             raise ConfigError(f"no finished run has {word}; there are {some_of(sorted(there)) or 'none at all'}")
     return kept

@@ -82,9 +82,10 @@ def _show_run(row: Row) -> None:
         if total_s and (value := metrics.get(name)) is not None
     ]
     print_table(
-        ("part of an iteration", "ms", "share"), [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")],
+        ("part of an iteration", "ms", "share"),
+        [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")],
         right={"ms", "share"},
-    )  # fmt: skip
+    )
     others = [name for name, value in metrics.items() if name not in (*_PARTS, "iteration_s") and value is not None]
     print_table(("also", "value", "what"), [(name, f"{metrics[name]:.6g}", METRICS[name]) for name in others])
     folder = Store(results_dir()).runs / run_id

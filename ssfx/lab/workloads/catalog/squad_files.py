@@ -156,11 +156,13 @@ def _windows_of(questions: list[Question], tokenizer: Any, options: SquadOptions
         for start in range(0, max(1, len(context.ids) - room + stride), stride):
             ids, places = context.ids[start : start + room], context.offsets[start : start + room]
             padding = [0] * (room - len(ids))
-            inputs.append([
-                [*head, *ids, end, *[pad] * len(padding)],
-                [1] * (options.seq_len - len(padding)) + padding,
-                [0] * len(head) + [1] * (len(ids) + 1) + padding,
-            ])  # fmt: skip
+            inputs.append(
+                [
+                    [*head, *ids, end, *[pad] * len(padding)],
+                    [1] * (options.seq_len - len(padding)) + padding,
+                    [0] * len(head) + [1] * (len(ids) + 1) + padding,
+                ]
+            )
             spans.append(_span(answer, places, len(head)))
             of.append(number)
             offsets.append([(0, 0)] * len(head) + places + [(0, 0)] * (1 + len(padding)))

@@ -65,9 +65,11 @@ class Wmt16(TokenizedFiles):
         (train, _), (validation, kept) = (self._padded(tokenizer, part) for part in PARTS)
         translations = [pair[1] for number, pair in enumerate(self._pairs("validation")) if number in kept]
         return {
-            "train": train, "validation": validation,
-            "tokenizer": _bytes(tokenizer.to_str()), "translations": _bytes(json.dumps(translations)),
-        }  # fmt: skip
+            "train": train,
+            "validation": validation,
+            "tokenizer": _bytes(tokenizer.to_str()),
+            "translations": _bytes(json.dumps(translations)),
+        }
 
     def _padded(self, tokenizer: Any, part: str) -> tuple[NDArray[Any], set[int]]:
         """Return the pairs that are short enough, each sentence with an end, padded: [N, 2, seq_len], and which."""

@@ -40,8 +40,12 @@ class SampledDataset(Dataset):
 
         return MapStream(
             self.samples(train=True),
-            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed, workers=workers,
-        )  # fmt: skip
+            rank=rank,
+            world_size=world_size,
+            batch_size=batch_size,
+            seed=seed,
+            workers=workers,
+        )
 
     def held_out_batches(self, rank: int, world_size: int) -> Iterator[Batch]:
         """Yield the rank's share of the held-out samples."""
