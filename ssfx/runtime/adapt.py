@@ -20,32 +20,11 @@ from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.core import accelerator
 from ssfx.planning.plan import Plan
-from ssfx.runtime.hooks import timing_hook
 from ssfx.runtime.store import Store
 from ssfx.schemes.online_planning import CutSearch, PlanLimits
 from ssfx.schemes.search.measured_search import MeasuredSearch, probe_options
 
 _log = logging.getLogger("ssfx")
-
-
-class StepClock:
-    """Times steps from the end of the forward pass to written averages, or from the last step where none was seen."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._began = perf_counter()
-        self._handle = model.register_forward_hook(timing_hook(self._mark))
-
-    def _mark(self, *_: Any) -> None:
-        self._began = perf_counter()
-
-    def end_step(self) -> float:
-        """Return the seconds of the step that ends now."""
-        began, self._began = self._began, perf_counter()
-        return self._began - began
-
-    def close(self) -> None:
-        """Remove the forward hook."""
-        self._handle.remove()
 
 
 class PlanWatch:

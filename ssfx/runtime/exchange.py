@@ -10,7 +10,6 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Iterator
-from itertools import chain
 from time import perf_counter
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -84,8 +83,7 @@ class Exchange:
         self.cut_values = 0
         """Finite values of this rank so far that were beyond what 16-bit messages hold; a GPU's are not counted."""
         self._said_cut = False
-        self.finite: list[bool] = []
-        """Of the last exchange that was not finite, whether each message was."""
+        self.finite: list[bool] = []  # by message, of the last exchange that was not
         self.filled_in: set[str] = set()
         """What the last pass did not reach, unless that is everything."""
         self._lock = threading.Lock()
@@ -287,7 +285,7 @@ class Exchange:
         self._say_cut()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
-            finite = bool(all_finite(chain.from_iterable(received)))
+            finite = bool(all_finite(part for one in received for part in one))
             if finite:
                 self._write()
             else:

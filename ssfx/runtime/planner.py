@@ -6,6 +6,7 @@ Schemes that plan at once need none of it but the observed order of gradients. S
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.adapt import KeptBack, PlanTrial, PlanWatch, StepClock, Tuner, too_short
+from ssfx.runtime.adapt import KeptBack, PlanTrial, PlanWatch, Tuner, too_short
 from ssfx.runtime.checks import agree, check_same
+from ssfx.runtime.hooks import timing_hook
 from ssfx.runtime.online import Observer, costs_for
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.store import Store
@@ -30,6 +32,26 @@ MEASURED_EVERY = 20
 """The residual is measured in one step of so many, where a scheme does not say in which."""
 
 _log = logging.getLogger("ssfx")
+
+
+class StepClock:
+    """Times steps from the end of the forward pass to written averages, or from the last step where none was seen."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._began = perf_counter()
+        self._handle = model.register_forward_hook(timing_hook(self._mark))
+
+    def _mark(self, *_: Any) -> None:
+        self._began = perf_counter()
+
+    def end_step(self) -> float:
+        """Return the seconds of the step that ends now."""
+        began, self._began = self._began, perf_counter()
+        return self._began - began
+
+    def close(self) -> None:
+        """Remove the forward hook."""
+        self._handle.remove()
 
 
 class Planner:

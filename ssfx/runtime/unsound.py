@@ -47,11 +47,11 @@ class Unsound:
         what = f"the sum in {plan.by_name[first.tensors[0]].dtype}" if first.dense else f"compressor={first.compressor}"
         more = f" and {n - 1} more" if (n := sum(len(lane.tensors) for lane in lanes)) > 1 else ""
         said = f"{what} made numbers that are not finite of finite gradients ({first.tensors[0]}{more})"
-        if self._in_a_row >= _MOST:
+        names = frozenset(n for lane in lanes for s in lane.segments if not s.dense for n in s.tensors)
+        if dropped := planner.drop(plan, names):
+            self._in_a_row = 0
+        elif self._in_a_row >= _MOST:
             remedy = "scale the loss down" if first.dense else "choose another one, or scheme=ddp"
             raise RunError(f"{said} in {self._in_a_row} steps in a row, so nothing is trained; {remedy}")
-        dropped = planner.drop(
-            plan, frozenset(n for lane in lanes for s in lane.segments if not s.dense for n in s.tensors)
-        )
         if self._comm.rank == 0:
             _log.warning("%s; %s", said, dropped or f"the step was undone, and {_MOST} in a row end the run")

@@ -40,6 +40,15 @@ def test_auto_sends_dense_what_undid_a_step(ranks: Ranks) -> None:
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+def test_auto_drops_every_plan_that_undoes_a_step_while_it_tries_them(ranks: Ranks) -> None:
+    results = ranks.run(drops_all, 2)
+    for compressed, skipped, steps, _ in results:
+        assert not compressed
+        assert 1 <= skipped == results[0][1]
+        assert steps == 60
+    assert all(torch.equal(results[0][3][name], results[1][3][name]) for name in results[0][3])
+
+
 def test_a_trial_goes_on_without_the_plan_that_was_dropped() -> None:
     for dropped_at in (0, 1, 2):
         trial = trial_of(3)
@@ -87,7 +96,13 @@ def vgg() -> nn.Module:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [{}, {"density": 0.01}], ids=["auto", "density"])
+SLOW = affine_costs(2, beta=1e-6, encode=(1e-5, 1e-10), decode=(1e-6, 1e-10), host=(1e-5, 1e-9))
+"""A network so slow that values travel in 16 bits at positions that all ranks share."""
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"density": 0.01}, {"density": 0.01, "costs": SLOW}], ids=["auto", "density", "slow"]
+)
 @pytest.mark.parametrize("model", [Gpt, Lstm, vgg])
 def test_auto_undoes_no_step(model: Any, options: dict[str, Any]) -> None:
     assert ssfx.virtual_ranks(lambda rank, comm: undone(comm, rank, 2, model, options), 2) == [0, 0]
@@ -146,6 +161,19 @@ def drops(group: Any, rank: int, world: int) -> tuple[bool, bool, int, Any]:
             optimizer.step()
             before |= compresses(sync)
     return before, compresses(sync), sync.skipped_steps, parameters(model)
+
+
+def drops_all(group: Any, rank: int, world: int) -> tuple[bool, int, int, Any]:
+    """Train while whatever is compressed is infinite; return what is compressed in the end, steps, and the weights."""
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sync = ssfx.attach(model, optimizer, scheme="auto", compressor="dgc", trial_iters=1, **among(group))
+    with breaking(DGC, lambda: sync._planner.observer is None):
+        for step in range(60):
+            optimizer.zero_grad()
+            loss_of(model, rank, step).backward()
+            optimizer.step()
+    return compresses(sync), sync.skipped_steps, sync.step, parameters(model)
 
 
 def compresses(sync: Any) -> bool:
