@@ -90,7 +90,6 @@ def _in_turn(kind: Any, comm: LocalComm) -> Any:
         """Do nothing on ranks other than 0; ConfigError for a closure, whose passes would be between updates."""
         if closure is not None:
             raise ConfigError("virtual ranks that share weights cannot step with a closure; give them their own")
-        comm.begins()
         comm.meet()  # every rank has done with the weights as they are
         if comm.rank == 0:
             comm.begins()
