@@ -25,7 +25,7 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-all test-fast test-pages coverage soak smoke-large lint wheel release site reference simulations calibration validation conf docs clean
+.PHONY: committed help install figures demo test test-all test-fast test-pages coverage soak smoke-large lint wheel release site reference simulations calibration validation conf component docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,12 +97,14 @@ release: wheel ## the wheel of a release: its version is that of the tag and of 
 	@[ "$${GITHUB_REF_TYPE:-}" != tag ] || [ "v$$($(BIN)/python -m ssfx --version | cut -d' ' -f2)" = "$$GITHUB_REF_NAME" ]
 
 PAGES = README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md CITATION.cff results/README.md \
-  .github/ISSUE_TEMPLATE/gpu.md tests/kernels/kernel_budget.csv docs/*.md docs/img/*.png
+  .github/ISSUE_TEMPLATE/gpu.md tests/kernels/kernel_budget.csv docs/*.md docs/img/*.png experiments/*/README.md
 
 site: $(INSTALLED) ## the documentation as a site with search, in build/site
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@rm -rf build/pages && mkdir -p build/pages && cp --parents $(PAGES) build/pages
+	@$(BIN)/python -m experiments.common.pages.options_page > build/pages/docs/options.md
 	@$(BIN)/mkdocs build --quiet
+	@$(BIN)/ssfx report --out build/site/report.html
 	@echo "$(BIN)/python -m http.server --directory build/site   # then open localhost:8000"
 
 committed:
@@ -144,6 +146,16 @@ validation: $(INSTALLED) committed ## run what the simulator is checked against,
 conf: $(INSTALLED) ## write the files of conf/ that describe registered components, and the tables of ssfx list
 	@$(BIN)/python -m ssfx.config.write_conf
 	@$(BIN)/python -m ssfx.cli.listing
+
+component: conf ## every generated file that follows a new component: KIND=scheme NAME=x, its file being written
+	@$(BIN)/python -m ssfx.config.keys > tests/config/golden_keys.txt
+	@case "$(KIND)" in \
+	  scheme) grep -qx '      - $(NAME)' conf/experiment/throughput.yaml || \
+	    sed -i '0,/^      - spardl$$/s//&\n      - $(NAME)/' conf/experiment/throughput.yaml ;; \
+	  compressor) $(BIN)/python benchmarks/count_operators.py $(NAME) --write ;; \
+	  memory | collective | dataset | model | engine) ;; \
+	  *) echo "KIND=scheme|compressor|memory|collective|dataset|model|engine NAME=its name" >&2; exit 1 ;; esac
+	@git status --short
 
 docs: $(INSTALLED) ## redraw docs/img and rewrite the generated tables and pages of the documentation
 	@$(BIN)/python -m experiments.common.validation

@@ -31,8 +31,6 @@ SUMMARIES = {
     "list": "List schemes, compressors, models, clusters, ...",
     "run": "Run cases, skip finished ones, draw the figures.",
     "show": "Show one run: its case, its time, its plan, its files.",
-    "compare": "Put runs or schemes side by side.",
-    "trace": "Lay a run's timeline over its simulation.",
     "figures": "Draw figures from the rows of runs.",
     "report": "Write every figure and every claim as one HTML page.",
     "status": "Show what came of the papers' claims, and the runs.",

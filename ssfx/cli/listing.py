@@ -27,10 +27,11 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 
 @click.command("list")
 @click.argument("kind", required=False, metavar="[KIND]", shell_complete=_kinds)
+@click.argument("name", required=False, metavar="[NAME]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: of each kind a list of objects.")
 @own_components
-def list_(kind: str | None, as_json: bool) -> None:
-    """Show what there is to choose from, of all kinds or of one.
+def list_(kind: str | None, name: str | None, as_json: bool) -> None:
+    """Show what there is to choose from, of all kinds or of one; of one choice its options, or its file.
 
     Kinds: schemes, compressors, memories, models, datasets, workloads, clusters, devices, links, experiments, presets,
     engines, collectives.
@@ -38,6 +39,9 @@ def list_(kind: str | None, as_json: bool) -> None:
     if kind is not None and kind not in KINDS:
         others = {"gpu": "devices", "gpus": "devices", "network": "links", "networks": "links"}
         raise unknown("kind", kind, KINDS, others)
+    if kind and name:
+        click.echo(_choice(kind, name))
+        return
     if as_json:
         tables = {name: _table(name) for name in ([kind] if kind else KINDS)}
         found = {
@@ -45,16 +49,31 @@ def list_(kind: str | None, as_json: bool) -> None:
         }
         click.echo(json.dumps(found))
         return
-    if kind is None:
-        for name in KINDS:
-            _print(name)
+    for one in [kind] if kind else KINDS:
+        print_table(*_table(one))
+        if kind is None:
             click.echo()
-        return
-    _print(kind)
 
 
-def _print(kind: str) -> None:
-    print_table(*_table(kind))
+def _choice(kind: str, name: str) -> str:
+    """Return what is known of one choice: the file of a cluster, the options of a scheme, the line of a device."""
+    from ssfx.collectives import collectives
+    from ssfx.config.groups import check_choice, registry
+    from ssfx.config.option_text import component_text
+    from ssfx.core.component_file import path_of
+
+    if kind in FOLDERS:
+        path = path_of(kind.removesuffix("s"), check_choice(kind.removesuffix("s"), name))
+        assert path is not None
+        return path.read_text(encoding="utf-8").rstrip()
+    if kind in ("devices", "links", "engines"):
+        header, lines = _table(kind)
+        found = {line[0]: line for line in lines}
+        if name not in found:
+            raise unknown(header[0], name, found)
+        return "\n".join(f"{key}: {value}" for key, value in zip(header, found[name], strict=True))
+    group = {"memories": "memory"}.get(kind, kind.removesuffix("s"))
+    return component_text((collectives if kind == "collectives" else registry(group))[name])
 
 
 def _table(kind: str) -> Table:
@@ -128,9 +147,10 @@ def _compressor(entry: Any) -> Sequence[str]:
 
     one = build(entry.name)
     words = [
-        "additive" if one.additive else "", "error feedback" if one.error_feedback else "",
+        "additive" if one.additive else "",
+        "error feedback" if one.error_feedback else "",
         "density" if keeps_fraction(entry.name) else "",
-    ]  # fmt: skip
+    ]
     return entry.name, ", ".join(filter(None, words)) or "-", entry.summary
 
 

@@ -12,8 +12,10 @@ _LEAST = 12
 
 
 def columns(wide: bool = False) -> int | None:
-    """Return how many characters a line may have: those of the terminal; None for a pipe, a file and --wide."""
-    return None if wide or not sys.stdout.isatty() else shutil.get_terminal_size((100, 24)).columns
+    """Return how many characters a line may have: those of the terminal; None where there is none, and for --wide."""
+    if wide or sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size((100, 24)).columns
 
 
 def say(text: str, indent: str = "", first: str | None = None, **style: object) -> None:

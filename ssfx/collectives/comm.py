@@ -100,6 +100,9 @@ class Comm(ABC):
         """Return a Comm of the same ranks for the exchange of one model on `device`; all ranks ask in one order."""
         return self
 
+    def begins(self) -> None:  # noqa: B027  real ranks share nothing
+        """Take note that this rank begins an exchange of a model."""
+
     def release(self) -> None:
         """Stop checking for peers; nothing may be under way."""
         self.look = _see_nothing

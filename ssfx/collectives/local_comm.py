@@ -7,14 +7,28 @@ exchange means nothing.
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ssfx.collectives.comm import Comm, Notes, Pending
 from ssfx.collectives.turns import Turns
-from ssfx.core.errors import RunError, SsfxError
+from ssfx.core.errors import ConfigError, RunError, SsfxError
 from ssfx.core.lazy import torch
+
+_here = threading.local()
+
+
+def own_comm() -> LocalComm | None:
+    """Return that of the virtual rank whose thread this is; None where no virtual ranks run.
+
+    ConfigError in another thread while they do: it may be one that a rank has started.
+    """
+    comm: LocalComm | None = getattr(_here, "comm", None)
+    if comm is None and World.running:
+        raise ConfigError("virtual ranks run, and this thread is of none of them; give attach the rank's comm=comm")
+    return comm
 
 
 class World:
@@ -22,6 +36,9 @@ class World:
 
     An error of a rank stops all others and is raised once, with its number; no thread is left then.
     """
+
+    running: ClassVar[int] = 0
+    """How many are in `run`."""
 
     def __init__(self, size: int, device: torch.device | None = None) -> None:
         self.size = size
@@ -36,10 +53,21 @@ class World:
         """Collectives that some rank has issued and not all, by channel and number."""
         self.mail: dict[tuple[int, int, int, int], torch.Tensor] = {}
         """Messages that were sent and not received, by channel, sender, receiver and number."""
+        self.looks: list[list[Callable[[], None]]] = [[] for _ in range(size)]
+        """By rank, called when it begins an exchange of a model; they raise if something is not as it must be."""
 
     def run(self, work: Callable[[Comm], Any]) -> list[Any]:
         """Return the results by rank; an error of ssfx as one of its kind, any other as RunError."""
-        results = self.turns.run(lambda rank: work(LocalComm(self, rank, self.device)))
+
+        def as_rank(rank: int) -> Any:
+            _here.comm = LocalComm(self, rank, self.device)
+            return work(_here.comm)
+
+        World.running += 1
+        try:
+            results = self.turns.run(as_rank)
+        finally:
+            World.running -= 1
         if self.turns.failure is None:
             return results
         rank, error = self.turns.failure
@@ -111,6 +139,11 @@ class LocalComm(Comm):
         """Return a Comm of the same ranks, for the exchange of one model; all ranks ask in one order."""
         self.world.channels[self.rank] += 1
         return LocalComm(self.world, self.rank, device, self.world.channels[self.rank])
+
+    def begins(self) -> None:
+        """Look at what the ranks of this World share."""
+        for look in self.world.looks[self.rank]:
+            look()
 
     def meet(self) -> None:
         """Return once all ranks are here; nothing is exchanged or counted."""

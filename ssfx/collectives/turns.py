@@ -6,6 +6,7 @@ same. What a process has once and ranks have each, the state of the random gener
 
 from __future__ import annotations
 
+import ctypes
 import random
 import threading
 from collections.abc import Callable
@@ -18,6 +19,14 @@ from ssfx.core.lazy import numpy, torch
 
 class _Stopped(BaseException):
     """Ends a rank because another one has failed; no `except Exception` of a script holds it up."""
+
+
+_STOP_TRIALS, _STOP_S = 5, 2.0
+
+
+def _send(thread: int, exception: type[BaseException] | None) -> None:
+    """Raise `exception` in a thread, once it is in Python; None takes back what has not come."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception and ctypes.py_object(exception))
 
 
 class Turns:
@@ -34,6 +43,9 @@ class Turns:
         self._ended = [False] * size
         self._random: list[Any] = [None] * size
         self._over = threading.Event()
+        self._works: threading.Thread | None = None
+        """The thread whose rank works; `_stopping` is held while that changes, and while an exception is sent to it."""
+        self._stopping = threading.Lock()
         self._changes = self._idle = 0
         """Events that a rank may wait for, and turns since the last one."""
         self.failure: tuple[int, BaseException] | None = None
@@ -61,7 +73,11 @@ class Turns:
                         accelerator.use(self._device.type, self._device.index or 0)  # which is a thread's own choice
                     # Hooks of all ranks on one GPU would share one thread of autograd's, in which none may wait.
                     with torch.autograd.set_multithreading_enabled(False):
-                        results[rank] = work(rank)
+                        self._now(threading.current_thread())
+                        try:
+                            results[rank] = work(rank)
+                        finally:
+                            self._now(None)
             except _Stopped:
                 pass
             except BaseException as error:
@@ -85,12 +101,28 @@ class Turns:
             self._over.wait()
         except BaseException as error:  # Ctrl-C comes to this thread
             self.failure = self.failure or (-1, error)
-            self._over.wait()
-        for thread in threads:
+            self._stop()
+        for thread in threads if self._over.is_set() else ():
             thread.join()
         torch.set_num_threads(threads_used)
         self._set_random_state(before)
         return results
+
+    def _now(self, works: threading.Thread | None) -> None:
+        """Note which thread works from now on; an exception that was sent to this one and has not come is dropped."""
+        with self._stopping:
+            self._works = works
+            if works is None:
+                _send(threading.get_ident(), None)
+
+    def _stop(self) -> None:
+        """End every rank, also one that computes and waits for no other; leave one that sleeps for longer than that."""
+        for _ in range(_STOP_TRIALS):
+            with self._stopping:
+                if self._works is not None and self._works.ident is not None:
+                    _send(self._works.ident, _Stopped)
+            if self._over.wait(_STOP_S):
+                return
 
     def changed(self) -> None:
         """Tell that something has happened that a rank may have waited for."""
@@ -129,8 +161,11 @@ class Turns:
         following = self._following(rank)
         assert following is not None
         if following != rank:
+            here = threading.current_thread()
+            self._now(None)
             self._give(rank, following)
             self._batons[rank].acquire()
+            self._now(here)
         self._can_go_on[rank] = None
         if self.failure is not None:
             raise _Stopped

@@ -16,8 +16,11 @@ _TABLES = ("emb", "wte", "wpe")
 
 
 def kinds_of(asked: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the kinds in a sequence, or in a text with commas; ConfigError for another kind."""
-    kinds = tuple(kind.strip() for kind in (asked.split(",") if isinstance(asked, str) else asked))
+    """Return the kinds in a sequence, or in a text with commas; ConfigError for another kind, and for no kinds."""
+    listed = asked.split(",") if isinstance(asked, str) else asked
+    if not isinstance(listed, Collection) or not all(isinstance(kind, str) for kind in listed):
+        raise ConfigError(f"exempt is a list of {', '.join(KINDS)}, () for none; got {asked!r:.60}")
+    kinds = tuple(kind.strip() for kind in listed)
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ConfigError(f"exempt={unknown[0]!r} is no kind of parameter; use {', '.join(KINDS)}")
     return kinds

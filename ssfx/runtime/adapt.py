@@ -260,6 +260,15 @@ class PlanTrial:
             self._end_round()
         return True
 
+    def drop(self) -> None:
+        """Try the plan in use no more: a step with it was undone. The step that is ending counts for no other one."""
+        del self._left[self._at]
+        self._steps_s, self._skipped = [], SETTLING + 1
+        if self._at == len(self._left) > 1:
+            self._end_round()
+        elif self.finished:
+            self._at = 0
+
     def _end_round(self) -> None:
         table = torch.tensor(self._visits_s, dtype=torch.float64, device=self._comm.device)
         agreed = (self._comm.all_reduce(table).wait() / self._comm.world_size).tolist()

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from ssfx.collectives.comm import Comm
+from ssfx.collectives.local_comm import own_comm
 from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
 from ssfx.core.plugins import declared, provided
@@ -68,8 +69,9 @@ def attach(
     profiled schemes; None measures it when planning. `profile`: the same, with which every scheme plans at once and
     nothing is observed, timed or tried; profiled ones need `costs`, too. `process_group`: None makes one of all ranks
     for the exchange alone; a group that is given must not be used by anything else during backward. `comm`: that of a
-    virtual rank, instead of a process group; see `virtual_ranks`. `exempt`: kinds of parameters that travel as they are
-    whatever the scheme, "vectors", "embeddings", "norms", "heads", or "auto": of these at most 1 % of all elements.
+    virtual rank, instead of a process group; None takes that of the rank that calls; see `virtual_ranks`. `exempt`:
+    kinds of parameters that travel as they are whatever the scheme, "vectors", "embeddings", "norms", "heads", or
+    "auto": of these at most 1 % of all elements.
     `broadcast_buffers`: after every exchange all ranks have rank 0's buffers where they changed, as with DDP. A model
     that `fully_shard` has wrapped exchanges between replicas of shards, or between shards, and returns a ShardedSync.
     Raises ConfigError when the combination cannot work.
@@ -77,11 +79,14 @@ def attach(
     check_kinds(
         {"compressor": (compressor, str), "memory": (memory, str), "density": (density, (Real, str)),
          "scaler": (scaler, torch.amp.GradScaler), "costs": (costs, Costs), "profile": (profile, Profile),
-         "comm": (comm, Comm), "seed": (seed, Integral)}
+         "comm": (comm, Comm), "seed": (seed, Integral), "trace": (trace, bool),
+         "broadcast_buffers": (broadcast_buffers, bool)}
     )  # fmt: skip
     if torch.is_inference_mode_enabled():
         raise ConfigError("attach writes weights, which torch.inference_mode forbids; call it outside, or in no_grad")
     extension = _extension(model)
+    if comm is None and process_group is None:
+        comm = own_comm()
     if comm is None:
         check_group(None if extension else process_group)
     if extension:

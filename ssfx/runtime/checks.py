@@ -59,14 +59,15 @@ _KINDS = {
     "density": "the kept fraction, a number in (0, 1]", "scaler": "the torch.amp.GradScaler of the script",
     "costs": "an ssfx Costs, as sync.planner measures, no name of a cluster; leave it out to measure",
     "profile": 'an ssfx Profile, as Profile.from_json(Path("mine.json").read_text())',
-    "comm": "that of virtual_ranks", "seed": "a whole number",
+    "comm": "that of virtual_ranks", "seed": "a whole number", "trace": "True or False",
+    "broadcast_buffers": "True or False",
 }  # fmt: skip
 
 
 def check_kinds(given: Mapping[str, tuple[Any, Any]]) -> None:
     """Raise ConfigError for the first argument of `attach` that is of another kind: (value, type) by name."""
     for name, (value, kind) in given.items():
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool)):
             raise ConfigError(f"{name} is {_KINDS[name]}; got {type(value).__name__} {value!r:.60}")
 
 
@@ -144,10 +145,17 @@ def _unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     inner = optimizer
     while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
         inner = inner.optimizer
-    if not isinstance(inner, torch.optim.Optimizer):
+    while not hasattr(
+        inner, "_optimizer_step_pre_hooks"
+    ):  # a subclass whose __init__ is its own: torch's, for local SGD
+        held = [one for one in getattr(inner, "__dict__", {}).values() if isinstance(one, torch.optim.Optimizer)]
+        if len(held) != 1:
+            break
+        inner = held[0]
+    if not hasattr(inner, "_optimizer_step_pre_hooks"):
         raise ConfigError(
-            f"attach needs a torch.optim.Optimizer (or a list of them), got {type(optimizer).__name__}; "
-            "pass the optimizer that the training loop steps"
+            f"attach needs a torch.optim.Optimizer (or a list of them), got {type(optimizer).__name__}; pass the "
+            "optimizer that the training loop steps, or the one inside it that has torch's __init__"
         )
     return inner
 

@@ -1,63 +1,74 @@
-"""Commit the residuals of an exchange when its averages were used, or discard them.
+"""When an exchange counts: a step that used its averages commits its residuals, else both are undone.
 
-The residuals of an exchange count unless there is evidence that its averages were not used. Evidence is, for a weight:
-its average is gone from `.grad`, or a script has set it to zeros, and the weight did not move since. An optimizer's
-step that torch announces settles the matter at once. A script that moves weights in a way of its own is seen by the
-weights: their version counts, or a few of their values, which are copied after every exchange. A move up the averaged
-gradient is no use of it: so the first pass of sharpness-aware minimisation climbs before the pass that counts.
+The contract (docs/attach.md): an exchanged gradient counts when an optimizer that holds its weight steps while it is in
+`.grad`; a script that moves weights itself says `sync.used()`. A gradient all of whose sent elements are zero at the
+step was cancelled by the script. Zeros that selection left say nothing, and weights that moved say nothing. What no
+step used before the next backward pass is undone, unless it stands in `.grad`: then it goes into the next exchange.
 
 A step is undone on every rank where a number that was exchanged is not finite.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import count
 from typing import Any
-from weakref import ref
 
 import torch
 
 from ssfx.compressors.memories.rates import Rates
+from ssfx.core.errors import ConfigError
 from ssfx.runtime.exchange import Exchange
+from ssfx.runtime.parted import fingerprint
 
 _log = logging.getLogger("ssfx")
-_PROBE_ELEMENTS = 4096
-_HABIT = 8
-_FEW = 8
+_UNSAID = 3
+"""So many exchanges in a row may lose a residual although the weight moved, before that is an error."""
+_LOOKS = 50
+"""After the first three, every so many steps with changed gradients are searched for parts that were set to zero."""
+_numbers = count()
 
 
 class Commit:
-    """The memory of the latest exchange, until all its averages were used or thrown away.
+    """The memory of the latest exchange, until its averages were used or are gone.
 
-    `open` names the parameters whose averages are still in `.grad` and were not stepped with; `discarded` counts
-    exchanges some of whose averages a script threw away.
+    `open` names the parameters whose averages were not stepped with; `discarded` counts exchanges some of whose
+    averages no step used.
     """
 
     def __init__(
         self, exchange: Exchange, params: Mapping[str, torch.nn.Parameter], rates: Rates | None, *, speaks: bool
     ) -> None:
         self._exchange, self._params, self._rates, self._speaks = exchange, params, rates, speaks
+        self._keeps = exchange.memory is not None and exchange.memory.stateful
         self.open: set[str] = set()
         self.discarded = 0
         self.in_closure = False
         self._looked_in: int | None = None
         self._later: Callable[[], None] | None = None
-        self._written: dict[str, tuple[ref[torch.Tensor], int]] = {}
-        """The gradients that the exchange wrote, with their version counts."""
+        self._number = -1
+        self._written: dict[str, int] = {}
+        """The version counts of the gradients that the exchange wrote, which bear its number."""
         self._versions: dict[str, int] = {}
-        self._masked: set[str] = set()
-        """Parts of their averages were cancelled by `discard`; zeros that are left are no sign that all was."""
-        self._probe = Probe(params)
+        """Those of the weights."""
+        self._said: set[str] = set()
+        """Parameters of which the script has said by `discard` what it cancelled."""
+        self._off: set[str] = set()
+        """Parameters that the script cancelled when anything of them was last sent."""
+        self._lost: dict[str, tuple[int, int]] = {}
+        """By weight: after how many exchanges in a row that no step used it had moved, and its bits at the last."""
+        self._changed_steps = 0
+        self._said_parts = False
 
     def begin(self, names: set[str]) -> None:
         """The averages of `names` are in `.grad` now."""
-        self.open, self._looked_in, self._masked = names, None, set()
-        self._written, self._versions = {}, {}
+        self.open, self._looked_in, self._said = names, None, set()
+        self._number, self._written, self._versions = next(_numbers), {}, {}
         for name in names:  # one pass: a step of a small model is bound by Python
             param = self._params[name]
             self._versions[name] = param._version
             if (grad := param.grad) is not None:
-                self._written[name] = ref(grad), grad._version
-        self._probe.take(frozenset(names))
+                grad._ssfx_exchange = self._number  # type: ignore[attr-defined]  # a weak reference stops swap_tensors
+                self._written[name] = grad._version
 
     def forget(self) -> None:
         """Another state was loaded; nothing is open and nothing waits."""
@@ -73,60 +84,61 @@ class Commit:
         """A backward pass without an exchange has just added to the gradient of `name`, which is no other change."""
         grad = self._params[name].grad
         if name in self.open and grad is not None and self._changes(name) == 1:
-            self._written[name] = (ref(grad), grad._version)
+            self._written[name] = grad._version
 
     def idle(self, params: Iterable[torch.nn.Parameter]) -> bool:
         """Return whether no gradient is there but averages that the latest exchange wrote, and zeros."""
         written = {id(self._params[name]) for name in self._written.keys() & self._params if not self._changes(name)}
         return not any(p.grad is not None and id(p) not in written and bool(p.grad.count_nonzero()) for p in params)
 
-    def cancelled(self, optimizer: torch.optim.Optimizer) -> set[str]:
-        """Return the open parameters of an optimizer that is about to step whose averages a script has cancelled."""
-        if self._as_written():
-            return set()
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        mine = {name for name in self.open if id(self._params[name]) in held}
-        gone = {name for name in mine if self._params[name].grad is None} | self._zeroed(mine)
-        if gone:
-            self._commit(self._moved(gone))  # unless the script had moved its weights with them before
-        return gone & self.open
+    def before(self, optimizer: torch.optim.Optimizer) -> None:
+        """`optimizer` is about to step: what the script has cancelled of its averages will not be committed."""
+        held = self._of(optimizer)
+        self._lost = {name: lost for name, lost in self._lost.items() if name not in held} if self._lost else {}
+        changed = {name for name in held if self._changes(name)} - self._said
+        if not changed:
+            return
+        gone, silent = self._cancelled(changed)
+        self._off = (self._off - (held - silent)) | gone
+        # A tensor of which nothing was sent goes with all others of its optimizer, or as it did when it last sent.
+        whole = bool(gone) and gone | silent == held
+        self.open -= gone | (silent if whole else silent & self._off)
+        self._changed_steps += 1
+        if self._keeps and not self._said_parts and (self._changed_steps <= 3 or self._changed_steps % _LOOKS == 0):
+            self._look_for_parts(changed - silent if not whole or len(held) == 1 else ())
 
-    def stepped(self, optimizer: torch.optim.Optimizer, cancelled: Collection[str] = ()) -> None:
-        """Commit what `optimizer` has just stepped with; of `cancelled` the memory is as before the exchange."""
-        if not self.open:
-            return  # it may be another model's, and the exchange of this one under way
-        held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
-        self.open -= set(cancelled)
-        self._commit({name for name in self.open if id(self._params[name]) in held})
-        if not self.open:
-            self._catch_up()
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """Commit what `optimizer` has just stepped with."""
+        if self.open:  # else it may be another model's, and the exchange of this one under way
+            self._commit(self._of(optimizer))
+
+    def used(self, names: Collection[str]) -> None:
+        """The script has moved the weights `names` by their averages itself."""
+        self._commit(self.open & set(names))
 
     def look(self, arriving: str | None = None) -> None:
-        """Once a backward pass: what a script has thrown away since the exchange will not be committed.
+        """Once a backward pass: averages of the exchange before that stand in `.grad` no more are undone.
 
-        `arriving` names the parameter that the pass has added to already.
+        `arriving` names the parameter that the pass has added to already. ConfigError where that has happened thrice
+        in a row to a weight that moved each time.
         """
         task: int = torch._C._current_graph_task_id()
         if not self.open or (task == self._looked_in and task != -1):
             return
         self._looked_in = task
-        if not self.in_closure:  # inside of it an optimizer moves weights to and fro
-            self._commit(self._moved(self.open))
-        gone = self._gone(arriving)
-        self.open -= gone
-        if gone - self._exchange.filled_in and not self.in_closure:
+        gone, silent = self._gone(arriving)
+        lost = gone - self._exchange.filled_in
+        if lost and not self.in_closure:  # there an optimizer evaluates its closure as often as it likes
             self.discarded += 1
-            if self.discarded == 1 and self._speaks:
+            if self.discarded == 1 and self._keeps and self._speaks:
                 _log.warning(
-                    "averaged gradients were not used: they are gone, and the weights did not move; their residuals "
-                    "are discarded. Put a backward pass whose gradients are not used inside sync.no_sync(), which "
-                    "saves its exchange"
+                    "no optimizer stepped with the averaged gradient of %s, and it is gone: its exchange is undone. Use"
+                    " sync.no_sync() for passes whose gradients are not used (where gradients are combined: no_sync(), "
+                    "then sync.synchronize()), sync.exact() where they are only read, sync.used() after the script "
+                    "moves weights itself",
+                    min(lost),
                 )
-
-    def look_at_weights(self) -> None:
-        """Commit what a script has moved weights with, if it did so without an optimizer's step."""
-        if not self.in_closure:
-            self._commit(self._moved(self.open))
+        self._lose(gone, silent)
 
     def replaced(self, names: Collection[str]) -> None:
         """Other weights have taken the place of `names`: averages that these had, and were not used, are gone."""
@@ -157,7 +169,7 @@ class Commit:
         """Elements of an average were cancelled by the script (all where `where` is None): none of them is kept."""
         if name in self.open:
             self._exchange.restore(name, where)
-            self._masked.add(name)
+            self._said.add(name)
             if where is None:
                 self.open.discard(name)
 
@@ -168,6 +180,8 @@ class Commit:
         with torch.no_grad():
             self._exchange.commit({name for name in names if name not in held} if held else set(names))
         self.open -= set(names)
+        for name in self._lost.keys() & names:
+            del self._lost[name]
         if not self.open:
             self._catch_up()
 
@@ -176,158 +190,80 @@ class Commit:
         if later is not None:
             later()
 
-    # ---- evidence ---------------------------------------------------------------------------------------------------
-
-    def _as_written(self) -> bool:
-        """Return whether every average is in `.grad` as the exchange wrote it."""
-        params = self._params
-        return len(self._written) == len(self._versions) and all(
-            name in params
-            and (grad := params[name].grad) is written()
-            and grad is not None
-            and grad._version == version
-            for name, (written, version) in self._written.items()
-        )
+    def _of(self, optimizer: torch.optim.Optimizer) -> set[str]:
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return {name for name in self.open if id(self._params[name]) in held}
 
     def _changes(self, name: str) -> int:
         """Return how often the gradient that was written has been changed in place; -1: it is another tensor."""
-        grad, written = self._params[name].grad, self._written.get(name)
-        if grad is None or written is None or written[0]() is not grad:
+        grad = self._params[name].grad
+        if grad is None or getattr(grad, "_ssfx_exchange", None) != self._number:
             return -1
-        return grad._version - written[1]
+        return grad._version - self._written[name]
 
-    def _zeroed(self, names: Collection[str]) -> set[str]:
-        """Return those of `names` whose averages are zeros now, and were changed to zeros.
+    def _cancelled(self, names: Collection[str]) -> tuple[set[str], set[str]]:
+        """Return those of `names` that sent something, all of which is zero now; and those of which nothing was sent.
 
-        An average that was written as zeros, since nothing of it was selected, stays zeros when a script scales all
-        gradients. It counts as cancelled if it was changed otherwise than all gradients that are no zeros, or all are
-        zeros and not all were written as zeros. A change by `.data` shows in the values alone: then what is zeros, and
-        was written as zeros, counts as cancelled if all are.
+        The second are those among them whose gradient is zero or None now, too.
         """
-        left = {
-            name: self._changes(name)
-            for name in self.open
-            if (grad := self._params[name].grad) is not None and grad.numel()
-        }
-        if not left:
-            return set()
-        grads = [grad.detach() for name in left if (grad := self._params[name].grad) is not None]
-        largest = torch.stack(torch._foreach_norm(grads, float("inf"))).tolist()
-        zeros = {name for name, value in zip(left, largest, strict=True) if value == 0.0} - self._masked
-        if not zeros:
-            return set()
-        as_written = self._exchange.of_zeros(zeros)
-        unseen = any(not left[name] for name in zeros - as_written)
-        if not unseen:
-            zeros = {name for name in zeros if left[name]}
-        others = {changes for name, changes in left.items() if name not in zeros}
-        if others:
-            alike = {name for name in as_written if left[name] in others}
-        else:
-            alike = as_written if zeros <= as_written else set()
-        return (zeros - alike).intersection(names)
+        grads = {name: grad.detach() for name in names if (grad := self._params[name].grad) is not None}
+        largest = torch.stack(torch._foreach_norm(list(grads.values()), float("inf"))).tolist() if grads else []
+        left = {name for name, value in zip(grads, largest, strict=True) if value}
+        zeros = set(names) - left
+        silent = {name for name, average in self._exchange.averages(zeros) if not average.any()} if zeros else set()
+        return zeros - silent, silent
 
-    def _gone(self, arriving: str | None) -> set[str]:
-        """Return the open parameters whose average is in `.grad` no more: there is none, or it was changed to zeros.
+    def _look_for_parts(self, names: Collection[str]) -> None:
+        """Say once where a part of what was sent is zero now, or all of it: which rows a script left out is unknown."""
+        for name, average in self._exchange.averages(names) if names else ():
+            grad = self._params[name].grad
+            if grad is not None and bool(((average != 0) & (grad.view_as(average) == 0)).any()):
+                self._said_parts = True
+                if self._speaks:
+                    _log.warning(
+                        "the script set averages of %s to zero. Where all that was sent is zero, the whole gradient "
+                        "counts as cancelled; of a part the residual stays, and is sent later. Say which part (rows, a "
+                        "mask) by sync.discard(weight, where) after backward",
+                        name,
+                    )
+                return
 
-        A new backward pass may have added to that of `arriving` already: it is gone if it was touched otherwise, or
-        others were by `.data`, and no average of another parameter is left.
+    def _gone(self, arriving: str | None) -> tuple[set[str], set[str]]:
+        """Return the open parameters whose average does not stand in `.grad`, and those of them that sent nothing.
+
+        One that sent nothing, and that of `arriving`, to which the pass has added, go by their tensor: it is another
+        one, or was changed while no other that stands was.
         """
-        left = {name for name in self.open if name != arriving}
-        gone = {name for name in left if self._params[name].grad is None}
-        gone |= (zeroed := self._zeroed(left - gone))
-        if arriving is not None and arriving in self.open and len(gone) == len(left):
-            unseen = any(self._changes(name) == 0 for name in zeroed)
-            if unseen or self._changes(arriving) != 1:
-                gone.add(arriving)
-        return gone
+        unsure = {arriving} & self.open if arriving is not None else set[str]()
+        gone, silent = self._cancelled(self.open - unsure)
+        kept = self.open - unsure - gone - silent
+        scaled = any(self._changes(name) > 0 for name in kept)
+        for name in unsure | silent:
+            changes = self._changes(name) - (name == arriving)
+            if changes < 0 or (changes > 0 and not scaled) or (gone and not kept):
+                gone.add(name)
+        return gone, silent & gone
 
-    def _moved(self, names: Collection[str]) -> set[str]:
-        """Return those of `names` whose weights a script has moved with their averages since the exchange."""
-        self._probe.everywhere()  # no optimizer has said that it stepped: from now on every weight is looked at
-        touched = {name for name in names if self._params[name]._version != self._versions[name]}
-        seen = self._probe.moves(names, self._exchange.averages)
-        if not seen:
-            return touched  # no average in sight: the version counts alone speak
-        if sum(seen.values()) > 0:
-            return set()  # up the gradient
-        moved, unseen = {name for name, move in seen.items() if move}, set(names) - seen.keys()
-        if moved:
-            return moved | (unseen & touched if moved & touched else unseen)
-        return set() if touched & seen.keys() else unseen & touched  # what was touched in sight stood still
+    def _lose(self, names: Collection[str], silent: Collection[str]) -> None:
+        """No step used the averages of `names`: residuals are as before; `silent` are those of them that sent nothing.
 
-
-class Probe:
-    """Copies of some values of weights, by which it is seen whether and which way a script has moved them.
-
-    Of each weight the first rows, up to 4,096 elements; of eight weights alone once it is the script's habit that torch
-    announces its steps.
-    """
-
-    def __init__(self, params: Mapping[str, torch.nn.Parameter]) -> None:
-        self._params = params
-        self._announced = 0
-        """So many exchanges in a row were followed by steps that torch announced."""
-        self._chosen: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-        """By name: values in place, and their copies."""
-        self._of: tuple[bool, frozenset[str]] = (False, frozenset())
-
-    def everywhere(self) -> None:
-        """Look at all weights from the next exchange on."""
-        self._announced = 0
-
-    def take(self, names: frozenset[str]) -> None:
-        """Copy the values as they are now, at the end of an exchange of `names`."""
-        self._announced += 1
-        few = self._announced > _HABIT
-        if self._of != (few, names) or any(
-            live.data_ptr() != self._params[name].data_ptr() for name, (live, _) in self._chosen.items()
-        ):
-            self._choose(few, names)
-        if self._chosen:
-            with torch.no_grad():
-                torch._foreach_copy_([copy for _, copy in self._chosen.values()], [v for v, _ in self._chosen.values()])
-
-    def moves(
-        self, names: Collection[str], averages: Callable[[Collection[str]], Iterator[tuple[str, torch.Tensor]]]
-    ) -> dict[str, float]:
-        """Return for weights in sight how far they went up (above 0) or down their averaged gradient since `take`.
-
-        0 is a weight that did not move though its average is not zero, and -1 one that moved otherwise. A weight that
-        did not move and whose average in sight is zero says nothing, and is left out.
+        ConfigError where the script seems to move weights itself.
         """
-        changes = {}
-        for name in names:
-            pair, now = self._chosen.get(name), _first_rows(self._params[name])
-            if pair is not None and pair[1].shape == now.shape:
-                changes[name] = now.double() - pair[1].double()
-        if not changes:
-            return {}
-        largest = torch.stack(torch._foreach_norm(list(changes.values()), float("inf"))).tolist()
-        moved = {name for name, most in zip(changes, largest, strict=True) if most}
-        found: dict[str, float] = {}
-        for name, average in averages(changes):
-            mean = _first_rows(average).double()
-            if name in moved:
-                found[name] = float((changes[name] * mean).sum()) or -1.0
-            elif bool(mean.count_nonzero()):
-                found[name] = 0.0
-        return found
-
-    def _choose(self, few: bool, names: frozenset[str]) -> None:
-        there = [name for name, p in self._params.items() if name in names and p.numel()]
-        if few:
-            there = there[:: -(-len(there) // _FEW) or 1]
-        self._chosen = {name: (live := _first_rows(self._params[name]), live.clone()) for name in there}
-        self._of = (few, names)
-
-
-def _first_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the first rows of a tensor, up to 4,096 elements and at least one row; it shares the tensor's memory."""
-    values = tensor.detach()
-    if values.numel() <= _PROBE_ELEMENTS or values.dim() == 0:
-        return values
-    return values[: max(1, _PROBE_ELEMENTS * values.shape[0] // values.numel())]
+        self.open -= set(names)
+        sent = [name for name in names if name not in silent]
+        if not sent or not self._keeps or self.in_closure:
+            return
+        bits = torch.stack([fingerprint(self._params[name]) for name in sent]).tolist()
+        for name, now in zip(sent, bits, strict=True):
+            times, before = self._lost.get(name, (0, None))
+            moved = self._params[name]._version != self._versions[name] if before is None else now != before
+            self._lost[name] = (times + 1 if moved else 0, now)
+            if self._lost[name][0] >= _UNSAID:
+                raise ConfigError(
+                    f"{name} moved after each of {_UNSAID} exchanges in a row, and no optimizer stepped with its "
+                    "gradient, so its residual is lost: call sync.used() after the script moves weights by averaged "
+                    "gradients, put passes that only perturb weights inside sync.no_sync(), or use scheme=ddp"
+                )
 
 
 def undo(

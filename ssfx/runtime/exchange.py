@@ -10,6 +10,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 from time import perf_counter
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -22,6 +23,7 @@ from ssfx.compressors.memories import Memory
 from ssfx.core import accelerator, machine
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
+from ssfx.runtime.hooks import without_graph
 from ssfx.runtime.members import Members, listen
 from ssfx.runtime.message import ExchangeQueue, Message, Room, StepKey, all_finite
 from ssfx.runtime.message_kinds import make_message
@@ -82,6 +84,8 @@ class Exchange:
         self.cut_values = 0
         """Finite values of this rank so far that were beyond what 16-bit messages hold; a GPU's are not counted."""
         self._said_cut = False
+        self.finite: list[bool] = []
+        """Of the last exchange that was not finite, whether each message was."""
         self.filled_in: set[str] = set()
         """What the last pass did not reach, unless that is everything."""
         self._lock = threading.Lock()
@@ -276,16 +280,18 @@ class Exchange:
             self.queue.drain()
             received = []
             for index, message in enumerate(self.messages):
-                received += message.finish()
+                received.append(message.finish())
                 self.queue.ended(index)
                 self.cut_values, message.cut_values = self.cut_values + message.cut_values, 0
         self._not_under_way()
         self._say_cut()
         self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
         with self._watch.time("decompress"):
-            finite = bool(all_finite(received))
+            finite = bool(all_finite(chain.from_iterable(received)))
             if finite:
                 self._write()
+            else:
+                self.finite = [bool(all_finite(one)) for one in received]
         return finite
 
     def _say_cut(self) -> None:
@@ -311,10 +317,6 @@ class Exchange:
                     message.decode({}, self._room)
                 for name in mine:
                     yield name, message.result(name)
-
-    def of_zeros(self, names: Collection[str]) -> set[str]:
-        """Return those of `names` whose averages the last step wrote as zeros, before another one begins."""
-        return {name for name, average in self.averages(names) if not average.any()}
 
     def restore(self, name: str, where: torch.Tensor | None) -> None:
         """Elements of one weight that are not committed yet are kept as before the step (all of them for None)."""
@@ -342,7 +344,7 @@ class Exchange:
         arrived = {
             slot.name: slot.param.grad
             for slot in self._active
-            if slot.param.grad is not None and slot.name not in self._resting
+            if slot.param.grad is not None and not slot.param.grad.requires_grad and slot.name not in self._resting
         }
         grads: list[torch.Tensor] = []
         results: list[torch.Tensor] = []
@@ -355,11 +357,13 @@ class Exchange:
                 if slot.dense and self.memory is not None and self.memory.dense_momentum:
                     self._momenta[slot.name] = momentum = self._momentum(slot.name, result)
                     self.memory.dense_update(result.view(-1), momentum.view(-1))
-                if param.grad is not None:
+                if param.grad is None:
+                    param.grad = result.to(slot.dtype, copy=True)
+                elif param.grad.requires_grad:
+                    param.grad = without_graph(param, result.to(slot.dtype))
+                else:
                     grads.append(param.grad)
                     results.append(result)
-                else:
-                    param.grad = result.to(slot.dtype, copy=True)
             if message.in_room and grads:
                 torch._foreach_copy_(grads, results)
                 grads, results = [], []

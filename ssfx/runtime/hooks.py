@@ -172,6 +172,29 @@ def nested() -> bool:
     return depth > (1 if of_python else 0)
 
 
+class _Average(torch.autograd.Function):
+    """An average over ranks in the place of a gradient that `backward(create_graph=True)` left with its graph."""
+
+    @staticmethod
+    def forward(*given: Any) -> torch.Tensor:  # the context, the parameter and the average
+        average: torch.Tensor = given[-1]
+        return average.clone()
+
+    @staticmethod
+    def backward(*_: Any) -> Any:
+        raise ConfigError(
+            "a gradient that was averaged over ranks cannot be differentiated: its graph, of backward(create_graph="
+            "True), is that of this rank's loss alone; use torch.autograd.grad(loss, parameters, create_graph=True), "
+            "whose gradients are this rank's own, and average what comes of them"
+        )
+
+
+def without_graph(parameter: torch.nn.Parameter, average: torch.Tensor) -> torch.Tensor:
+    """Return a copy of `average` that requires a gradient; ConfigError for whoever differentiates it."""
+    with torch.enable_grad():
+        return _Average.apply(parameter, average)  # type: ignore[no-untyped-call, no-any-return]
+
+
 def check_step(optimizer: object, *, under_way: bool) -> None:
     """Raise ConfigError for a step inside a backward pass, or while the exchange of one is under way."""
     if torch._C._current_graph_task_id() != -1:

@@ -18,6 +18,7 @@ from weakref import finalize
 
 import torch
 from torch.nn.modules import module as torch_module
+from torch.nn.parameter import is_lazy
 
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError
@@ -92,11 +93,13 @@ class Members:
         self._dicts = [place[0] for place in places]
         self._keys = [place[1] for place in places]
         self._held = [place[2] for place in places]
+        self._lazy = [p for p in self._held if is_lazy(p)]
+        """Without a shape before their first batch; torch gives them one in place."""
 
     @property
     def stale(self) -> bool:
-        """True if some module has got a parameter or a module since the last look."""
-        return self._seen != Members._registrations
+        """True if some module has got a parameter or a module since the last look, or a lazy one its shape."""
+        return self._seen != Members._registrations or not all(map(is_lazy, self._lazy))
 
     def refresh(self) -> dict[str, torch.nn.Parameter]:
         """Return the weights that came, or were replaced, since the last call; a comparison of two numbers if none."""
@@ -194,7 +197,7 @@ def trainable_kinds(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def _may_have_gradient(param: torch.nn.Parameter) -> bool:
-    return param.is_floating_point() or param.is_complex()
+    return (param.is_floating_point() or param.is_complex()) and not is_lazy(param)
 
 
 def listen(param: torch.nn.Parameter, hook: Any) -> Any:

@@ -188,8 +188,11 @@ def all_finite(parts: Iterable[torch.Tensor]) -> torch.Tensor:
     """Return whether every number is finite, a bool on their device.
 
     NaN is both extremes of what holds it, and a CPU finds extremes in 1/25 of the time of a sum of 16-bit numbers.
+    Integers are left out: they are finite, and torch would stack them as 16-bit floats, which hold no position above
+    65,504.
     """
-    ends = [end for part in parts if part.numel() for end in torch.aminmax(part)]
+    floats = (part for part in parts if part.numel() and part.is_floating_point())
+    ends = [end for part in floats for end in torch.aminmax(part)]
     return torch.isfinite(torch.stack(ends)).all() if ends else torch.tensor(True)
 
 

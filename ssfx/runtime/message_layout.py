@@ -122,10 +122,11 @@ class MessageLayout:
         return full
 
     def _kept(self, counts: list[int], segments: list[int]) -> list[int]:
-        """Return how many values each segment uses, by the content of the section of counts."""
+        """Return how many values or indices each segment uses, by the content of the section of counts."""
         layouts = [self.layouts[i] for i in segments]
         at = [self.starts[i].counts for i in segments]
-        return [counts[start] if used.counts else used.values for used, start in zip(layouts, at, strict=True)]
+        whole = [max(used.values, used.indices) for used in layouts]  # some send positions and one value for all
+        return [counts[a] if used.counts else n for used, a, n in zip(layouts, at, whole, strict=True)]
 
     def _tails(self, message: torch.Tensor, segments: list[int], kept: list[int]) -> list[torch.Tensor]:
         """Return the bytes in use behind scales, in order, as views of a message."""

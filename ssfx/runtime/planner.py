@@ -54,6 +54,8 @@ class Planner:
         self._base, self._install, self._costs_given = base, install, costs is not None
         self._online = scheme.online(given)
         self._trial: PlanTrial | None = None
+        self.dense: frozenset[str] = frozenset()
+        """Tensors that travel as they are since their compression undid a step."""
         self._steps = 0
         self._clock: StepClock | None = None
         if comm.world_size == 1:
@@ -209,15 +211,34 @@ class Planner:
         """Take note of a step of a trial; return whether another plan is in use now."""
         if not trial.end_step(seconds):
             return False
+        self._go_on_with(trial)
+        return True
+
+    def _go_on_with(self, trial: PlanTrial) -> None:
         if not trial.finished:
             self._install(trial.plan, for_a_while=True)
-            return True
+            return
         self._install(replace(trial.plan, notes=(*trial.plan.notes, ("tried", trial.words()))))
         self._trial = None
         self._hold_to(trial.step_s)
         if self._comm.rank == 0:
             _log.info("%s: %s", dict(trial.plan.notes).get("chosen", "a plan"), trial.words())
-        return True
+
+    def drop(self, plan: Plan, names: frozenset[str]) -> str:
+        """Use no more what undid a step of `plan`: it, where others are tried, or the compression of `names`.
+
+        Return what was done; "" for a scheme that does not choose compressors, whose plan stays.
+        """
+        if not (self._scheme.chooses and names):
+            return ""
+        if self._trial is not None:
+            self._trial.drop()
+            self._go_on_with(self._trial)
+            return "the plan is dropped, and the others are tried on"
+        self.dense |= names
+        self._install(plan)
+        self._hold_to(None)
+        return "these tensors are sent dense from now on"
 
     def _hold_to(self, step_s: float | None) -> None:
         """Compare what steps take from now on with `step_s`, or with the first ones, and their error with a budget."""

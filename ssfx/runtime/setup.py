@@ -18,7 +18,8 @@ from ssfx.compressors.blank import blank_batch, run
 from ssfx.compressors.memories import Memory, memories
 from ssfx.compressors.memories.base import check_chosen_memory, check_pair
 from ssfx.core.errors import ConfigError
-from ssfx.runtime.checks import Optimizers
+from ssfx.runtime.checks import Optimizers, check_agreed
+from ssfx.runtime.parted import fingerprint
 from ssfx.schemes import Scheme
 
 _log = logging.getLogger("ssfx")
@@ -133,73 +134,90 @@ def warm_up(compressor: Compressor, memory: Memory, device: torch.device, world_
 
 
 _SMALL = 1 << 14
-_SUMMED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Buffers:
     """The buffers that a model has at the last look, by place: a module may put another tensor there.
 
-    Small ones go in every step: torch's BatchNorm changes its own without a trace. Large ones, such as masks of
-    attention, go where on any rank their version count or their sum says that they changed: writes through `.data`, as
-    those of a codebook, leave no version.
+    Small ones go with every exchange: torch's BatchNorm changes its own without a trace. Large ones, such as masks of
+    attention, go where on any rank their bits have changed. What came is written once an optimizer has stepped, or
+    before the next forward pass: until then a graph may need the values that it saved.
     """
 
     def __init__(self, model: torch.nn.Module, comm: Comm) -> None:
         self._model, self._comm = model, comm
-        self.look()
+        self._came: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        """Buffers, their version counts when rank 0's values came, and these."""
+        self._list()
 
     def look(self) -> None:
-        """List the buffers anew, once modules came or went on all ranks."""
-        places: dict[int, tuple[dict[str, torch.Tensor | None], str]] = {}
-        for module in self._model.modules():
+        """List the buffers anew, once modules came or went, or sizes changed; ConfigError where ranks' sizes differ."""
+        self._list()
+        kinds = zip(self._places, self._kinds, strict=True)
+        facts = {f"buffer {name}": f"{tuple(shape)} of {dtype}" for (_, _, name), (shape, dtype) in kinds}
+        check_agreed(
+            self._comm, facts, "give it one size on all ranks, or attach with broadcast_buffers=False to exchange none"
+        )
+
+    def _list(self) -> None:
+        places: dict[int, tuple[dict[str, torch.Tensor | None], str, str]] = {}
+        for path, module in self._model.named_modules():
             for key, buffer in module._buffers.items():
                 if buffer is not None and buffer.numel():
-                    places.setdefault(id(buffer), (module._buffers, key))
-        self._small = [(held, key) for held, key in places.values() if _numel(held[key]) <= _SMALL]
-        self._large = [(held, key) for held, key in places.values() if _numel(held[key]) > _SMALL]
-        self._seen = [_seen(held[key]) for held, key in self._large]
-        self._sums = self._sums_now()
+                    places.setdefault(id(buffer), (module._buffers, key, f"{path}.{key}".removeprefix(".")))
+        self._places = list(places.values())
+        self._kinds = [_kind(held.get(key)) for held, key, _ in self._places]
+        self._small = [size.numel() <= _SMALL for size, _ in self._kinds]
+        self._bits = self._bits_now()
 
-    def _sums_now(self) -> torch.Tensor:
-        """Return the sum of every large buffer of floating point, 0 for the others."""
-        sums = [torch.zeros((), dtype=torch.float32, device=self._comm.device)] * len(self._large)
-        for place, (held, key) in enumerate(self._large):
-            buffer = held.get(key)
-            if buffer is not None and buffer.dtype in _SUMMED:
-                sums[place] = buffer.detach().sum(dtype=torch.float32).to(self._comm.device).nan_to_num()
-        return torch.stack(sums) if sums else torch.zeros(0, dtype=torch.float32)
+    def resized(self) -> bool:
+        """Return whether a buffer has another size or dtype than at the last look, which all ranks must know."""
+        return any(_kind(held.get(key)) != kind for (held, key, _), kind in zip(self._places, self._kinds, strict=True))
 
-    def broadcast(self) -> None:
-        """All ranks have rank 0's value of every buffer that may have changed; all of them call it."""
-        here = [held.get(key) for held, key in self._small]
-        anywhere: list[float] = []
-        if self._large:
-            now = [_seen(held.get(key)) for held, key in self._large]
-            flags = [float(a is not b or v != w) for (a, v), (b, w) in zip(now, self._seen, strict=True)]
-            changed = torch.tensor(flags, dtype=torch.float32, device=self._comm.device)
-            changed = changed.maximum((self._sums_now() != self._sums).float())
-            anywhere = self._comm.all_reduce(changed, op="max").wait().tolist()
-            here += [held.get(key) for (held, key), sent in zip(self._large, anywhere, strict=True) if sent]
+    def _bits_now(self) -> torch.Tensor:
+        large = [held[key] for (held, key, _), small in zip(self._places, self._small, strict=True) if not small]
+        bits = [fingerprint(buffer).to(self._comm.device) for buffer in large if buffer is not None]
+        return torch.stack(bits) if bits else torch.zeros(0, dtype=torch.int64)
+
+    def exchange(self) -> None:
+        """Receive rank 0's value of every buffer that may have changed; all ranks call it."""
+        sent = self._small
+        if len(self._bits):
+            now = self._bits_now()
+            flags = iter(self._comm.all_reduce((now != self._bits).float(), op="max").wait().tolist())
+            self._bits, sent = now, [small or bool(next(flags)) for small in self._small]
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
-        for buffer in here:
-            if buffer is not None and buffer.is_contiguous():
-                by_dtype.setdefault(buffer.dtype, []).append(buffer.detach())
-            elif buffer is not None:
-                broadcast_tensors([buffer], self._comm)
+        for (held, key, _), goes in zip(self._places, sent, strict=True):
+            if goes and (buffer := held[key]) is not None:
+                by_dtype.setdefault(buffer.dtype, []).append(buffer)
+        self._came = []
         for buffers in by_dtype.values():
-            flat = torch.cat([buffer.reshape(-1) for buffer in buffers]).to(self._comm.device)
+            whole = [_written_once(buffer.detach()).resolve_conj().resolve_neg() for buffer in buffers]
+            flat = torch.cat([one.reshape(-1) for one in whole]).to(self._comm.device)
             self._comm.broadcast(flat.view(torch.uint8)).wait()
             if self._comm.rank != 0:
-                parts = flat.split([buffer.numel() for buffer in buffers])
-                torch._foreach_copy_(buffers, [part.view(b.shape) for part, b in zip(parts, buffers, strict=True)])
-        self._seen = [_seen(held.get(key)) for held, key in self._large]
-        if any(anywhere):
-            self._sums = self._sums_now()
+                parts = flat.split([one.numel() for one in whole])
+                values = [part.view(one.shape) for part, one in zip(parts, whole, strict=True)]
+                self._came += zip(buffers, map(_version, buffers), values, strict=True)
+
+    def write(self) -> None:
+        """Buffers have the values that came, unless the script has written to them since."""
+        came, self._came = self._came, []
+        fresh = [(buffer, values) for buffer, version, values in came if _version(buffer) == version]
+        # By `.data`, so that a graph that saved the old values goes on without an error, as with torch DDP.
+        plain = [(b.data, v) for b, v in fresh if b.is_contiguous() and not (b.is_conj() or b.is_inference())]
+        if plain:
+            torch._foreach_copy_(*map(list, zip(*plain, strict=True)))
+        for buffer, values in fresh if len(plain) < len(fresh) else ():
+            with torch.inference_mode(buffer.is_inference()):
+                _written_once(buffer.data).copy_(values)
+        if any(buffer.numel() > _SMALL for buffer, _ in fresh):
+            self._bits = self._bits_now()
 
 
-def _numel(buffer: torch.Tensor | None) -> int:
-    return buffer.numel() if buffer is not None else 0
+def _kind(buffer: torch.Tensor | None) -> tuple[torch.Size, torch.dtype | None]:
+    return (buffer.shape, buffer.dtype) if buffer is not None else (torch.Size(), None)
 
 
-def _seen(buffer: torch.Tensor | None) -> tuple[torch.Tensor | None, int]:
-    return buffer, buffer._version if buffer is not None else 0
+def _version(buffer: torch.Tensor) -> int:
+    return -1 if buffer.is_inference() else buffer._version

@@ -29,7 +29,16 @@ from ssfx.runtime.checks import (
 )
 from ssfx.runtime.commit import Commit, undo
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.hooks import BackwardPass, DdpHabits, OptimizerHooks, check_step, hook, nested, when_reached
+from ssfx.runtime.hooks import (
+    BackwardPass,
+    DdpHabits,
+    OptimizerHooks,
+    check_step,
+    hook,
+    nested,
+    when_reached,
+    without_graph,
+)
 from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, arrived, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
 from ssfx.runtime.online import registration_profile
@@ -38,6 +47,7 @@ from ssfx.runtime.planner import Planner
 from ssfx.runtime.setup import Buffers, broadcast_model, check_momentum, warm_up
 from ssfx.runtime.stats import StepStats, Tracer
 from ssfx.runtime.store import Store, identity
+from ssfx.runtime.unsound import Unsound
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
@@ -79,6 +89,7 @@ class Exchanging(Uneven):
         self.skipped_steps = 0
         self.last: StepStats | None = None
         self._parted = Parted(comm)
+        self._unsound = Unsound(comm)
         self.tracer = Tracer(trace, comm.rank)
         self.store = Store()
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -96,7 +107,12 @@ class Exchanging(Uneven):
         self._open = False
         self._going_on: set[str] = set()
         self._reached_in = -1
-        self._cancelled: set[str] = set()
+        self._exact = self._exact_heard = False
+        self._local = False
+        """Backward passes since the latest exchange were inside `no_sync`."""
+        self._averaged = False
+        """Averages were written since the latest step."""
+        self._said_local = False
         self._late = False
         """Weights came that no exchange was heard of yet, when an optimizer was about to step."""
         self._exchanged = False
@@ -124,6 +140,8 @@ class Exchanging(Uneven):
             for spec in self.scheme.online(given).compressors(placeholder_costs(comm.world_size)):
                 warm_up(build(spec), memory, comm.device, comm.world_size)
         self._install(self.plan)
+        self._reach = torch.compiler.disable(partial(_reached, ref(self)))  # of a step that is compiled as a whole
+        self._graph_ends = torch.compiler.disable(self._end_of_graph)
         for slot in self._exchange.slots.values():
             self._listen(slot)
         for optimizer in optimizers:
@@ -146,8 +164,25 @@ class Exchanging(Uneven):
         broadcast_model(self._model, self.comm)
 
     @contextmanager
+    def exact(self) -> Iterator[None]:
+        """Backward passes inside end with exact averages in `.grad`: nothing is compressed, added or kept.
+
+        For gradients that are read: Fisher information, norms in a log, a Hessian's diagonal. All ranks run the same
+        passes inside.
+        """
+        before, self._exact = self._exact, True
+        self._backward.begin()
+        try:
+            yield
+        finally:
+            self._exact = before
+
+    @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes inside accumulate locally; the next one outside exchanges the sum."""
+        """Backward passes inside accumulate locally; the next one outside exchanges the sum.
+
+        As with torch DDP, a step whose passes were all inside is local.
+        """
         before, self._enabled = self._enabled, False
         try:
             yield
@@ -178,7 +213,7 @@ class Exchanging(Uneven):
         )  # fmt: skip
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
-        self.plan = plan = exempted(plan, self._exempt)
+        self.plan = plan = exempted(plan, self._exempt | self._planner.dense)
         self._commit.when_settled(partial(self._put, plan, for_a_while=for_a_while))  # the old plan's messages hold it
 
     def _put(self, plan: Plan, *, for_a_while: bool) -> None:
@@ -188,13 +223,12 @@ class Exchanging(Uneven):
 
     def _listen(self, slot: Slot) -> None:
         # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
-        self._handles.append(slot.listen(partial(arrived, ref(self), ref(slot))))
+        self._handles.append(slot.listen(torch.compiler.disable(partial(arrived, ref(self), ref(slot)))))
 
     def _refresh(self) -> bool:
         """Listen to weights that came to the model since the last look; return whether there are any."""
         if not self._members.stale:
             return False
-        self._commit.look_at_weights()  # while they are the ones that were exchanged
         fresh = self._exchange.replace(self._members.refresh())
         for slot in fresh:
             self._listen(slot)
@@ -209,17 +243,27 @@ class Exchanging(Uneven):
         refuse_inside_ddp(module, inputs)
         if not torch.compiler.is_compiling():
             self._refresh()
+            if self._buffers is not None:
+                self._buffers.write()
 
     def _after_forward(self, module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
         if not torch.compiler.is_compiling():
-            when_reached(outputs, partial(_reached, ref(self)))
+            when_reached(outputs, self._reach)
 
     def _hook(self, slot: Slot) -> None:
         if not self._open:
             self._commit.look(slot.name)
         self._heard = True
+        if self._exact:
+            self._exact_heard = True
+            self._commit.added_to(slot.name)
+            if self._backward.enter():
+                torch.autograd.Variable._execution_engine.queue_callback(self._graph_ends)
+            return
         if not self._enabled or (not self._open and self._habits.accumulates):
-            self._exchanged = self._exchanged and self._open
+            if self._stepped:
+                self._stepped.clear()
+            self._local, self._exchanged = True, self._exchanged and self._open
             self._commit.added_to(slot.name)
             return
         observer, kept_back = self._planner.observer, self._planner.kept_back
@@ -229,7 +273,7 @@ class Exchanging(Uneven):
         if not self._open:
             self._begin()
         if self._backward.enter():
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_graph)
+            torch.autograd.Variable._execution_engine.queue_callback(self._graph_ends)
         if kept_back is not None and kept_back.due:
             kept_back.gradient(slot.name, slot.param.grad)
         if slot.heard_last():  # else it is taken at the end of the backward pass
@@ -239,13 +283,14 @@ class Exchanging(Uneven):
 
     def _begin(self) -> bool:
         """Start an exchange; return False where no rank has a gradient, and there is none."""
+        self.comm.begins()
         self._members.look()
         self._refresh()
         self._habits.look()
         self.take_part()
         members = self._members
         members.idle = not (self._heard or self.ended_here) and self._commit.idle(self._params.values())
-        alarm = members.news()
+        alarm = self._news()
         if members.watching and members.heard(self.comm, mine=alarm):
             self._commit.settle(end=True)
             if self._agree().idle:
@@ -262,16 +307,48 @@ class Exchanging(Uneven):
         self._exchange.begin(self.step, self.seed, self._going_on, alarm=alarm)
         return True
 
+    def _news(self) -> bool:
+        """Return whether the other ranks must hear of weights or buffers before gradients are averaged."""
+        return self._members.news() or (self._buffers is not None and self._buffers.resized())
+
     def _end_of_graph(self) -> None:
         # A graph nested in the backward pass ends before gradients of the outer one have arrived.
+        if self._exact_heard and not nested():
+            self._average_exactly()
         if self._open and not (self._exchange.incomplete() and nested()):
             self._finish()
+
+    @torch.no_grad()
+    def _average_exactly(self) -> None:
+        self._exact_heard = False
+        self._backward.begin()
+        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+        for name, param in self._params.items():
+            if name in self._members.resting:
+                continue
+            if param.grad is None:
+                param.grad = torch.zeros_like(param)
+            elif param.grad.requires_grad:
+                param.grad = without_graph(param, param.grad)
+            by_dtype.setdefault(param.grad.dtype, []).append(param.grad)
+        for grads in by_dtype.values():
+            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            self.comm.all_reduce(flat).wait()
+            parts = flat.div_(self.comm.world_size).split([grad.numel() for grad in grads])
+            torch._foreach_copy_(grads, [part.view(g.shape) for part, g in zip(parts, grads, strict=True)])
+        self._ended()
+
+    def _ended(self) -> None:
+        """Averages are in `.grad`, on all ranks."""
+        self._open, self._exchanged, self._heard, self._local, self._averaged = False, True, False, False, True
+        self._stepped.clear()
+        self._peers.exchanges += 1
 
     def _finish(self) -> None:
         """End of backward: the averaged gradients are in `.grad`, or the step is undone on every rank."""
         with torch.no_grad():
             finite, idle = self._exchange.finish(), False
-            if not finite and self._members.heard(self.comm, mine=self._members.news()):
+            if not finite and self._members.heard(self.comm, mine=self._news()):
                 finite, idle = self._again()
             self._members.make_equal(self.comm)
             if finite and self.divides_by_active:
@@ -282,19 +359,20 @@ class Exchanging(Uneven):
                 self._commit.begin(self._exchange.exchanged() if finite else set())
             if not (finite or idle):
                 self.skipped_steps += 1
+                exchange = self._exchange
+                self._unsound.look(self.step, exchange.messages, exchange.finite, self._params.values())
                 if (why := undo(self._params, self.scaler, self.skipped_steps, self.comm.rank)) is not None:
                     _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
             if self._buffers is not None:
-                self._buffers.broadcast()
-        self._open, self._exchanged, self._heard = False, True, False
-        self._stepped.clear()
-        self._peers.exchanges += 1
+                self._buffers.exchange()
+        self._ended()
         if idle:
             return
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1
         if not self._join_config.enable:  # the end of `join` compares
-            self._parted.look(self.step, self._params.values(), self._facts)
+            self._parted.look(self.step, self._facts)
+        self._unsound.act(self._planner, self.plan)
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
             self.last.plan_s = perf_counter() - began
@@ -360,27 +438,42 @@ class Exchanging(Uneven):
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer again
         self._commit.in_closure = closure is not None
         if closure is not None:  # it has its own backward pass, or hands out the loss of one before
-            self._cancelled, watched = set(), partial(self._evaluated, optimizer, closure)
+            watched = partial(self._evaluated, optimizer, closure)
             return ((args[0], watched, *args[2:]), kwargs) if len(args) > 1 else (args, kwargs | {"closure": watched})
         self._catch_up(optimizer)
-        self._cancelled = self._commit.cancelled(optimizer)
+        self._commit.before(optimizer)
         return None
 
     def _evaluated(self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any]) -> Any:
         loss = closure()
         check_step(optimizer, under_way=self._open)
         self._catch_up(optimizer)
+        self._commit.before(optimizer)
         return loss
 
     def _catch_up(self, optimizer: torch.optim.Optimizer) -> None:
         """Exchange what no hook has: passes were local, or this rank had none, and others are waiting for it."""
+        if self._local and not self._averaged and optimizer not in self._stepped:
+            if not self._said_local and self.comm.rank == 0:
+                self._said_local = True
+                _log.warning(
+                    "this step is local to each rank, as with torch DDP: all its backward passes were inside "
+                    "no_sync(); call sync.synchronize() before it to step with averaged gradients"
+                )
+            return
         if not self._exchanged or optimizer in self._stepped or self._refresh() or self._late:
             self.synchronize()
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         self._stepped.add(optimizer)
-        self._commit.in_closure = False
-        self._commit.stepped(optimizer, self._cancelled)
+        self._commit.in_closure = self._averaged = False
+        self._commit.stepped(optimizer)
+        if self._local:
+            self._parted.forget()
+        else:
+            self._parted.note(self.step, self._params.values())
+        if self._buffers is not None:
+            self._buffers.write()
 
 
 def _reached(sync: ref[Exchanging]) -> None:
@@ -390,4 +483,4 @@ def _reached(sync: ref[Exchanging]) -> None:
         there._reached_in = task  # once, however many outputs the model has
         there._members.look()
         there._refresh()
-        torch.autograd.Variable._execution_engine.queue_callback(there._end_of_graph)
+        torch.autograd.Variable._execution_engine.queue_callback(there._graph_ends)

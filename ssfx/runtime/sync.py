@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Sync(Exchanging):
     """The exchange attached to a model; see `attach`.
 
-    Public: no_sync, synchronize, discard, join, stats, state_dict, load_state_dict, detach, plan.
+    Public: no_sync, exact, synchronize, used, discard, join, stats, state_dict, load_state_dict, detach, plan.
     """
 
     def __repr__(self) -> str:
@@ -81,6 +81,20 @@ class Sync(Exchanging):
         if self.comm.world_size > 1:
             self._commit.discard(name, where)
 
+    def used(self, *parameters: torch.nn.Parameter) -> None:
+        """Say that the script has moved weights by their averaged gradients without an optimizer's step.
+
+        The exchange of `parameters`, of all where none is named, counts from then on. Call it after every such move and
+        before the next backward pass. ConfigError for a parameter that is not exchanged.
+        """
+        chosen = {id(p) for p in parameters}
+        names = {name for name, p in self._params.items() if not chosen or id(p) in chosen}
+        if chosen and len(names) < len(chosen):
+            raise ConfigError("used takes parameters of the attached model whose gradients are exchanged")
+        if self.comm.world_size > 1:
+            self._commit.used(names)
+            self._parted.note(self.step, self._params.values())
+
     def stats(self) -> dict[str, float | int | str | None]:
         """Return what the exchange did so far: step counts, the plan, the latest step's bytes and densities."""
         summary: dict[str, float | int | str | None] = {
@@ -111,8 +125,6 @@ class Sync(Exchanging):
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state: memory by parameter name, the plan in use, counters; save one file per rank."""
-        if self.comm.world_size > 1:
-            self._commit.look_at_weights()
         return {
             "format": STATE_FORMAT,
             "world_size": self.comm.world_size,
@@ -169,6 +181,8 @@ class Sync(Exchanging):
 
     def detach(self) -> None:
         """Remove every hook and stop the threads; gradients stay local from now on."""
+        if self.comm.world_size > 1 and self._buffers is not None:
+            self._buffers.write()
         for handle in self._handles:
             handle.remove()
         self._handles = []

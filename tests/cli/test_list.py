@@ -1,14 +1,18 @@
 """`ssfx list` shows every kind there is, and reads no more than it shows."""
 
+import re
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 import yaml
 from refusals import output, refusal
 
 from ssfx.cli.listing import FOLDERS, KINDS, SHIPPED, file_text
-from ssfx.config.groups import YAML_GROUPS
+from ssfx.collectives import collectives
+from ssfx.config.groups import YAML_GROUPS, registry
+from ssfx.config.option_text import component_text, value
 from ssfx.core.paths import conf_dir
 
 
@@ -74,3 +78,29 @@ def test_other_modules_than_the_shipped_ones_are_imported_to_be_listed(kind, cap
 @pytest.mark.parametrize(("kind", "name"), [("links", "roce_100"), ("devices", "h100")])
 def test_links_and_devices_are_listed_from_their_tables(kind, name, capsys):
     assert any(line.split()[0] == name for line in listed(capsys, kind).splitlines())
+
+
+@pytest.mark.parametrize("kind", ["schemes", "compressors", "memories", "collectives", "datasets", "models"])
+def test_a_choice_is_listed_with_its_source_and_every_option(kind, capsys):
+    catalog = collectives if kind == "collectives" else registry({"memories": "memory"}.get(kind, kind[:-1]))
+    for entry in catalog:
+        text = component_text(entry)
+        assert text.startswith(f"{entry.name}: {entry.summary}.")
+        held = getattr(entry, "defaults", None) or getattr(entry, "options", None)
+        given = re.findall(r"^    (\w+)=(.*?) \(", text, flags=re.MULTILINE)
+        assert given == [(one.name, value(getattr(held, one.name))) for one in fields(held)] if held else not given
+    assert listed(capsys, kind, entry.name) == f"{text}\n"
+
+
+def test_an_option_is_explained_where_it_is_declared(capsys):
+    assert "how many thresholds are tried" in listed(capsys, "compressors", "mstopk")
+    assert "    balance=auto (never, auto, always)" in listed(capsys, "schemes", "oktopk")
+    assert "\n`dense_steps`: so many steps of training are sent dense" in listed(capsys, "schemes", "oktopk")
+    assert "whether entries are spread over ranks" in listed(capsys, "schemes", "oktopk")  # its collective says it
+
+
+def test_other_choices_are_their_file_or_their_line(capsys):
+    assert listed(capsys, "clusters", "64gpu") == (conf_dir() / "cluster" / "64gpu.yaml").read_text()
+    assert listed(capsys, "devices", "h100").startswith("device: h100\nGiB: ")
+    assert refusal(capsys, "list", "devices", "h10") == "ssfx: unknown device 'h10'; did you mean 'h100'?\n"
+    assert refusal(capsys, "list", "schemes", "oktop") == "ssfx: unknown scheme 'oktop'; did you mean 'oktopk'?\n"

@@ -83,27 +83,29 @@ def test_a_run_ends_with_the_table(capsys):
     assert out.index("ssfusion_oi ") < out.index("figure: ")
 
 
-def test_show_and_compare(capsys):
+def test_runs_and_schemes_are_shown_side_by_side(capsys):
     assert (
         main(["run", "experiment=throughput", "cluster=16gpu", "scheme=ddp,ssfusion_oi", "workload=resnet152_imagenet"])
         == 0
     )
     capsys.readouterr()
     narrow = ["experiment=throughput", "model=resnet152", "cluster=16gpu"]
-    out = output(capsys, "compare", "ssfusion_oi", "ddp", *narrow)
+    out = output(capsys, "show", "ssfusion_oi", "ddp", *narrow)
     assert "resnet152 / imagenet" in out
     assert "ssfusion_oi trains at " in out
     assert "the speed of ddp" in out
-    assert main(["compare", "ssfusion_oi", "ddp", "modle=resnet152"]) == 2
+    assert main(["show", "ssfusion_oi", "ddp", "modle=resnet152"]) == 2
     assert capsys.readouterr().err == "ssfx: unknown key 'modle'; did you mean 'model'?\n"
-    assert "no finished run has model=nosuch; there are " in refusal(capsys, "compare", "ssfusion_oi", "model=nosuch")
-    assert "name a scheme or a run to compare" in refusal(capsys, "compare", *narrow)
-    assert "neither a scheme nor the beginning of a run's id" in refusal(capsys, "compare", "nosuch")
+    assert "no finished run has model=nosuch; there are " in refusal(capsys, "show", "ssfusion_oi", "model=nosuch")
+    assert "name a scheme or a run to compare" in refusal(capsys, "show", *narrow)
+    assert "neither a scheme nor the beginning of a run's id" in refusal(capsys, "show", "nosuch", "ddp")
+    assert "--json is of one run" in refusal(capsys, "show", "--json", "ddp")
+    assert "add --trace" in refusal(capsys, "show", "--step", "1", "ddp")
     assert "no finished run has an id that begins with zzzz" in refusal(capsys, "show", "zzzz")
 
 
 def test_a_comparison_of_many_settings_fits_a_screen_and_says_how_to_narrow_it(capsys):
-    out = output(capsys, "compare", "ddp")
+    out = output(capsys, "show", "ddp")
     assert len(out.splitlines()) < 50
     assert " more settings: narrow them with model=" in out.splitlines()[-2] + out.splitlines()[-1]
 

@@ -1,4 +1,4 @@
-"""`ssfx trace`: a step as it was and as it is simulated, from the files of a run."""
+"""`ssfx show RUN --trace`: a step as it was and as it is simulated, from the files of a run."""
 
 import json
 from dataclasses import replace
@@ -19,9 +19,16 @@ from ssfx.runtime.stats import Tracer
 from ssfx.schemes.make_plan import make_plan
 
 CASE = Case(
-    experiment="throughput", model="resnet_tiny", dataset="digits", scheme="wfbp", cluster="local", world_size=2,
-    batch_size=32, steps=4, warmup_steps=1,
-)  # fmt: skip
+    experiment="throughput",
+    model="resnet_tiny",
+    dataset="digits",
+    scheme="wfbp",
+    cluster="local",
+    world_size=2,
+    batch_size=32,
+    steps=4,
+    warmup_steps=1,
+)
 STEP_S = {0: 9.0, 1: 0.3, 2: 0.2, 3: 0.1}
 
 
@@ -67,7 +74,7 @@ def run(shipped):
 
 def test_the_real_and_the_simulated_step_can_be_laid_over_each_other(run, tmp_path, capsys):
     out = tmp_path / "overlay.json"
-    assert f"trace: {out}" in output(capsys, "trace", run[0][:6], "--out", str(out))
+    assert f"trace: {out}" in output(capsys, "show", "--trace", run[0][:6], "--out", str(out))
     events = json.loads(out.read_text())["traceEvents"]
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     measured, simulated = (
@@ -97,20 +104,20 @@ def test_the_real_and_the_simulated_step_can_be_laid_over_each_other(run, tmp_pa
 
 
 def test_a_step_can_be_named(run, tmp_path, capsys):
-    assert "step 3" in output(capsys, "trace", run[0], "--step", "3", "--out", str(tmp_path / "o.json"))
-    assert "only 0 to 3" in refusal(capsys, "trace", run[0], "--step", "4")
+    assert "step 3" in output(capsys, "show", "--trace", run[0], "--step", "3", "--out", str(tmp_path / "o.json"))
+    assert "only 0 to 3" in refusal(capsys, "show", "--trace", run[0], "--step", "4")
 
 
 def test_without_spans_one_line_says_how_to_record_them(run, capsys):
     (run[1] / "trace-rank1.json").unlink()
-    assert "trace=true" in refusal(capsys, "trace", run[0])
+    assert "trace=true" in refusal(capsys, "show", "--trace", run[0])
 
 
 def test_a_damaged_trace_is_named(run, capsys):
     (run[1] / "trace-rank0.json").write_text("{")
-    assert main(["trace", run[0]]) == 1
+    assert main(["show", "--trace", run[0]]) == 1
     assert "trace-rank0.json is not a trace" in capsys.readouterr().err
 
 
 def test_an_unknown_run_is_refused_as_show_refuses_it(capsys):
-    assert "no finished run has an id that begins with zzz" in refusal(capsys, "trace", "zzz")
+    assert "no finished run has an id that begins with zzz" in refusal(capsys, "show", "--trace", "zzz")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from ssfx.config.compose import JOINED_GROUPS, _with_references, compose, joined
-from ssfx.config.groups import GROUPS, choices, node
+from ssfx.config.groups import COMPONENT_GROUPS, GROUPS, choices, node
 from ssfx.config.plans import resolve_plan
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import conf_dir, conf_dirs
@@ -40,15 +40,30 @@ def compositions(monkeypatch):
     return seen
 
 
+@pytest.fixture(scope="module", autouse=True)
+def whole(tmp_path_factory):
+    """A copy of conf/ for Hydra alone, in which the files of components hold the options of the declarations."""
+    folder = tmp_path_factory.mktemp("whole") / "conf"
+    shutil.copytree(conf_dir(), folder)
+    for group in COMPONENT_GROUPS:
+        for path in (folder / group).glob("*.yaml"):
+            path.write_text(json.dumps(node(group, path.stem)))
+    WHOLE.append(folder)
+
+
+WHOLE = []
+
+
 def hydra_alone(point, folder=None):
     """Return what Hydra makes of a point when every key is an override of the files in conf/."""
     # A link that the file names by its kind has no rate there, and may be given one.
     named = "cluster.inter.gbps" not in point or "gbps" in node("cluster", point.get("cluster", "local"))["inter"]
     words = [
         f"{'' if named or key != 'cluster.inter.gbps' else '+'}{key}={spelled(value)}"
-        for key, value in point.items() if key not in GROUPS or value is not None
-    ]  # fmt: skip
-    with hydra.initialize_config_dir(config_dir=str(folder or conf_dir()), version_base="1.3"):
+        for key, value in point.items()
+        if key not in GROUPS or value is not None
+    ]
+    with hydra.initialize_config_dir(config_dir=str(folder or WHOLE[-1]), version_base="1.3"):
         return OmegaConf.to_container(hydra.compose("config", words), resolve=True)
 
 
@@ -208,7 +223,7 @@ clip_norm: ${dataset.seq_len}
 )
 def test_files_may_refer_to_values_and_patch_components(point, tmp_path, monkeypatch):
     folder = tmp_path / "conf"
-    shutil.copytree(conf_dir(), folder)
+    shutil.copytree(WHOLE[-1], folder)
     (folder / "experiment" / "probe.yaml").write_text(PROBE)
     monkeypatch.setattr("ssfx.config.compose.conf_dirs", lambda: (folder,))
     whole = {"experiment": "probe", **point}

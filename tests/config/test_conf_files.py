@@ -9,9 +9,9 @@ import yaml
 from refusals import output, refusal
 
 from ssfx.cli import main
-from ssfx.config.groups import COMPONENT_GROUPS, check_choice, choices, node, registry
+from ssfx.config.groups import COMPONENT_GROUPS, check_choice, choices
 from ssfx.config.write_conf import conf_files
-from ssfx.core.component_file import component_file, path_of
+from ssfx.core.component_file import component_file
 from ssfx.core.errors import ConfigError
 from ssfx.core.paths import conf_dir
 from ssfx.lab.config.cases import resolve_job
@@ -67,16 +67,6 @@ def test_the_files_are_what_the_registries_give():
     assert found == set(conf_files())
 
 
-@pytest.mark.parametrize("group", COMPONENT_GROUPS)
-def test_a_file_holds_the_defaults_and_says_what_each_option_is(group):
-    for entry in registry(group):
-        text = path_of(group, entry.name).read_text()
-        assert yaml.safe_load(text) == node(group, entry.name), entry.name
-        options = [line for line in text.splitlines() if not line.startswith(("#", "name:"))]
-        lines = text.splitlines()
-        assert all(lines[lines.index(option) - 1].startswith("# ") for option in options)
-
-
 def test_a_file_of_ones_own_is_a_choice(own):
     own("compressor/dgc_fp16.yaml", "name: dgc\nvalue_dtype: float16\n")
     own("compressor/tight.yaml", "defaults: [dgc_fp16, _self_]\ncapacity: 1.1\n")
@@ -84,9 +74,11 @@ def test_a_file_of_ones_own_is_a_choice(own):
     assert {"dgc_fp16", "tight", "dgc"} <= set(choices("compressor"))
     words = ["scheme=per_tensor", "compressor=dgc_fp16,dgc,tight,dgc_fp16(mode=faithful)"]
     assert [case.compressor for case in resolve_job(words).cases] == [
-        "dgc(value_dtype=float16)", "dgc", "dgc(capacity=1.1,value_dtype=float16)",
+        "dgc(value_dtype=float16)",
+        "dgc",
+        "dgc(capacity=1.1,value_dtype=float16)",
         "dgc(mode=faithful,value_dtype=float16)",
-    ]  # fmt: skip
+    ]
     changed = resolve_job(["scheme=per_tensor", "compressor=dgc_fp16", "compressor.value_dtype=bfloat16"]).cases[0]
     assert changed.compressor == "dgc(value_dtype=bfloat16)"
     (case,) = resolve_job(["scheme=pairs", "world_size=4"]).cases
@@ -158,8 +150,11 @@ def test_a_folder_that_is_not_there_is_one_line(capsys, tmp_path):
 def ssfx(*words, folder, **variables):
     return subprocess.run(
         [sys.executable, "-c", "import sys; from ssfx.cli import main; sys.exit(main(sys.argv[1:]))", *words],
-        cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_a_component_of_ones_own_is_found_by_option_by_variable_and_by_entry_point(tmp_path):

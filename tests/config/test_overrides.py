@@ -80,7 +80,10 @@ WRONG = [
         "about what real gradients do, which a simulation does not know; choose experiment=",
     ),
     ("cluster=64gpu world_size=8", "cluster=64gpu has 64 devices, so world_size=8 does not fit"),
-    ("workload=bert_large_squad", "dataset=squad needs train-v1.1.json, dev-v1.1.json, tokenizer/tokenizer.json or"),
+    (
+        "workload=bert_large_squad",
+        "dataset=squad needs train*.parquet, validation*.parquet, tokenizer/tokenizer.json in",
+    ),
     ("cluster.nodes=3", "add engine=simulate"),
     ("engine=simulat", "did you mean 'simulate'?"),
     ("engine=slurm", "engine=slurm asks Slurm for nodes, and cluster=local is on this machine; name the nodes"),

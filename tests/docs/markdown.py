@@ -5,8 +5,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 HIDDEN = {".venv", ".ci", ".git", "node_modules"}
-GENERATED = {"docs/options.md", "docs/reproduction.md"}
-"""Pages that `make docs` writes as a whole."""
 _BLOCK = re.compile(r"<!-- ([\w ]+): written by `make docs`; do not edit -->.*?<!-- end of \1 -->", re.DOTALL)
 
 

@@ -10,7 +10,10 @@ from experiments.common.claims.ledger import claims_by_id, ledgers
 from experiments.common.claims.verdicts import COLUMNS, Verdict, by_kind, by_source, counts, kind, paper_says, total
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.every_claim import headlines
-from experiments.common.pages.reproduction import status_block
+from experiments.common.pages.markdown import anchor, table
+from experiments.common.pages.options_page import options_page
+from experiments.common.pages.reproduction import by_other_times, paper_blocks, status_block
+from ssfx.lab.config.cases import resolve_job
 
 CLAIMS = claims_by_id()
 
@@ -28,14 +31,14 @@ def cells(text):
 
 @pytest.mark.slow
 def test_every_paper_has_one_line_whose_counts_add_up(simulated):
-    table = cells(status_block(simulated))
+    lines = cells(status_block(simulated))
     sizes = {ledger.paper: len(ledger.claims) for ledger in ledgers()}
-    assert len(table) == len(sizes) == 5
-    for name, claims, *outcomes in table:
-        paper = re.search(r"#(\w+)\)", name)[1]
+    assert len(lines) == len(sizes) == 5
+    for name, claims, *outcomes in lines:
+        paper = re.search(r"/(\w+)/README.md\)", name)[1]
         assert int(claims) == sizes[paper] == sum(map(int, outcomes))
     verdicts = headlines(discover().values(), simulated)
-    columns = [sum(int(line[2 + place]) for line in table) for place in range(len(COLUMNS))]
+    columns = [sum(int(line[2 + place]) for line in lines) for place in range(len(COLUMNS))]
     assert columns == [total(verdicts)[column] for column in COLUMNS]
 
 
@@ -77,3 +80,38 @@ def test_counts_are_of_the_verdicts_given():
     assert counts(CLAIMS.values(), given) == {"agrees": 657}
     assert sum(found["agrees"] for found in by_kind(given).values()) == 657
     assert by_source(given) == {"computed": {"agrees": 657}}
+
+
+@pytest.mark.slow
+def test_a_paper_has_a_line_for_every_figure_and_its_claims_add_up(simulated):
+    verdicts, blocks = headlines(discover().values(), simulated), paper_blocks(simulated)
+    for ledger in ledgers():
+        lines = cells(blocks[ledger.paper])
+        named = {re.sub(r"\[(.*?)\].*", r"\1", figure) for figure, *_ in lines}
+        assert {figure for figure in discover() if figure.startswith(f"{ledger.paper}.")} <= named
+        numbers = [int(number) for *_, claims in lines for number in re.findall(r"(\d+) \w", claims)]
+        assert sum(numbers) == len(ledger.claims) == sum(one.partition(".")[0] == ledger.paper for one in verdicts)
+
+
+def test_cells_of_tables_cannot_break_them():
+    assert table(("a", "b"), [("x|y", "z")]) == "| a | b |\n| --- | --- |\n| x\\|y | z |"
+    assert anchor("ssfusion.fig11_clusters") == "ssfusionfig11_clusters"
+
+
+def test_the_report_says_how_many_verdicts_hang_on_the_calibration() -> None:
+    found = [
+        Verdict(claim, word, "1", "simulated", calibration, "a test")
+        for claim, words in {"a": ("disagrees", "agrees"), "b": ("agrees", "disagrees"), "c": ("agrees",)}.items()
+        for word, calibration in zip(words, ("nominal", "published"), strict=False)
+    ]
+    said = by_other_times(found)
+    assert said.startswith("2 claims have a verdict by nominal times")
+    assert "1 of those that disagree agree by the latter, 1 the other" in said
+
+
+def test_the_commands_of_the_page_of_options_set_what_they_name():
+    commands = re.findall(r"^    ssfx run (.*?)\s+#", options_page(), flags=re.MULTILINE)
+    assert len(commands) == 3
+    first, second, third = [resolve_job(words.split()).cases[0] for words in commands]
+    assert (first.scheme_options, second.compressor) == ({"teams": 2}, "dgc(capacity=1.5)")
+    assert third.memory == "residual(decay=0.9)"

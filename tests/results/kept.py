@@ -16,7 +16,7 @@ from ssfx.core.case import Case
 from ssfx.core.files import loads, read, write_json
 from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
-from ssfx.lab.cli.trace import _events
+from ssfx.lab.cli.overlay import _events
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.job import Job
 from ssfx.lab.results import step_logs
@@ -40,10 +40,22 @@ ORIGIN = Origin("measured", "a machine", "2026-01-01", "a note")
 TENSORS = tuple(TensorSpec(f"layer{i}", (10, 10 + i)) for i in range(3))
 CURVE = Curve((1.0, 1000.0, 1e6), (1.25e-05, 3.75e-05, 0.0125))
 RECORD = StepRecord(
-    step=0, iteration_s=1.25, forward_s=0.25, backward_s=0.5, sparsify_s=0.125, exposed_comm_s=0.125, step_s=0.0625,
-    other_s=0.1875, comm_s=0.25, loss=2.75, contributed_bytes=1234, sent_bytes=5678, achieved_density=0.0125,
-    tensor_missing_rate=0.5, skipped=False,
-)  # fmt: skip
+    step=0,
+    iteration_s=1.25,
+    forward_s=0.25,
+    backward_s=0.5,
+    sparsify_s=0.125,
+    exposed_comm_s=0.125,
+    step_s=0.0625,
+    other_s=0.1875,
+    comm_s=0.25,
+    loss=2.75,
+    contributed_bytes=1234,
+    sent_bytes=5678,
+    achieved_density=0.0125,
+    tensor_missing_rate=0.5,
+    skipped=False,
+)
 
 
 @dataclass(frozen=True)
@@ -86,11 +98,21 @@ def _run(root: Path, case: Case, kept: dict[str, Kept]) -> None:
         (folder / f"rank{rank}.jsonl").write_text("".join(f"{line}\n" for line in lines))
         kept[f"steps{rank}"] = Kept(folder / f"rank{rank}.jsonl", collected)
         result = {
-            "rank": rank, "metrics": {"top1": 0.75}, "dataset_fingerprint": "d", "plan_digest": "p", "first_step": 0,
-            "notes": [], "peak_memory_bytes": 1000 + rank, "gpus": [], "started": "2026-01-01T00:00:00+00:00",
-            "stopped": "2026-01-01T00:00:10+00:00", "wall_s": 10.0, "machine_busy_s": 19.0, "own_busy_s": 8.0,
+            "rank": rank,
+            "metrics": {"top1": 0.75},
+            "dataset_fingerprint": "d",
+            "plan_digest": "p",
+            "first_step": 0,
+            "notes": [],
+            "peak_memory_bytes": 1000 + rank,
+            "gpus": [],
+            "started": "2026-01-01T00:00:00+00:00",
+            "stopped": "2026-01-01T00:00:10+00:00",
+            "wall_s": 10.0,
+            "machine_busy_s": 19.0,
+            "own_busy_s": 8.0,
             "cores": [rank],
-        }  # fmt: skip
+        }
         write_json(folder / f"result-rank{rank}.json", json.dumps(result))
         kept[f"result{rank}"] = Kept(folder / f"result-rank{rank}.json", collected)
     step_logs.seal(folder)
@@ -102,9 +124,12 @@ def _run(root: Path, case: Case, kept: dict[str, Kept]) -> None:
     Heartbeat(folder, 0).beat(3, "step")
     kept["heartbeat"] = Kept(folder / "rank0.state", lambda: read_beat(folder, 0))
     plan = Plan(
-        scheme="ddp", world_size=2, tensors=TENSORS, launch_order=((0, 0),),
+        scheme="ddp",
+        world_size=2,
+        tensors=TENSORS,
+        launch_order=((0, 0),),
         buckets=(Bucket((Lane("all_reduce", (Segment(tuple(spec.name for spec in TENSORS)),)),)),),
-    )  # fmt: skip
+    )
     costs = Costs(2, CURVE, CURVE, CURVE, ring_exchange(2, 1e-4, 1e-9), ORIGIN)
     profile = Profile("m", TENSORS, (0.125, 0.25, 0.5), 0.375, ORIGIN, 4, "cpu")
     parts: tuple[tuple[str, Any], ...] = (("plan", plan), ("costs", costs), ("profile", profile))

@@ -17,3 +17,9 @@ def pool() -> Iterator[Pools]:
 @pytest.fixture(scope="session", params=["virtual", "gloo"])
 def ranks(request: pytest.FixtureRequest) -> Ranks:
     return Virtual() if request.param == "virtual" else request.getfixturevalue("pool")
+
+
+@pytest.fixture(scope="session")
+def two() -> Ranks:
+    """Virtual ranks for tests of which every case runs for every change."""
+    return Virtual()

@@ -128,11 +128,11 @@ def refused(*words: str, kind: type[Exception] = ConfigError) -> Iterator[None]:
 
 
 @contextmanager
-def heard() -> Iterator[list[str]]:
-    """Collect what ssfx logs on this rank as a warning or worse."""
+def heard(everywhere: bool = False) -> Iterator[list[str]]:
+    """Collect what ssfx logs as a warning or worse, on this rank or on all virtual ones."""
     lines: list[str] = []
     handler, me = logging.Handler(logging.WARNING), threading.get_ident()
-    handler.emit = lambda one: lines.append(one.getMessage()) if one.thread == me else None  # type: ignore
+    handler.emit = lambda one: lines.append(one.getMessage()) if everywhere or one.thread == me else None  # type: ignore
     logging.getLogger("ssfx").addHandler(handler)
     try:
         yield lines

@@ -1,7 +1,9 @@
 """Virtual ranks train as real ones do, in every bit; what cannot be done is said in one line."""
 
+import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,12 @@ def loads_alone(rank: int, comm: Comm) -> None:
     loss_of(model, rank, 0).backward()
 
 
+def attaches_in_a_thread(rank: int, comm: Comm) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        model = build("mlp")
+        pool.submit(ssfx.attach, model, torch.optim.SGD(model.parameters(), lr=0.1)).result()
+
+
 def other_models(rank: int, comm: Comm) -> None:
     model = build("mlp" if rank else "tied")
     ssfx.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), comm=comm)
@@ -126,6 +134,7 @@ def other_models(rank: int, comm: Comm) -> None:
         (raises_in_backward, RunError, r"virtual rank 1 raised ZeroDivisionError"),
         (joins, ConfigError, r"virtual rank 0: join\(\) needs real ranks"),
         (loads_alone, RunError, r"virtual rank .: .*rank 0 loads a state"),
+        (attaches_in_a_thread, ConfigError, r"virtual rank 0: virtual ranks run, and this thread is of none"),
         (other_models, ConfigError, r"virtual rank .: parameter number 0 is .* on rank 0 and .* on ranks 1"),
     ],
 )
@@ -260,6 +269,129 @@ def after_a_schedule(rank: int, comm: Comm) -> None:
 def test_what_shared_weights_cannot_do_is_refused(train: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         ssfx.virtual_ranks(train, 2)
+
+
+def decay(model: nn.Module, optimizer: Any) -> None:
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.9)
+
+
+def decay_by_data(model: nn.Module, optimizer: Any) -> None:
+    model.first.weight.data *= 0.9
+
+
+def decay_into_other_memory(model: nn.Module, optimizer: Any) -> None:
+    model.first.weight.data = model.first.weight.data * 0.9
+
+
+def noise(model: nn.Module, optimizer: Any) -> None:
+    model.last.weight.data += 1e-4 * torch.randn_like(model.last.weight)
+
+
+def swapped_rows(model: nn.Module, optimizer: Any) -> None:
+    model.last.weight.data.copy_(model.last.weight.data.flip(0).clone())
+
+
+def loaded(model: nn.Module, optimizer: Any) -> None:
+    model.load_state_dict(build("mlp", seed=1).state_dict())
+
+
+def clamped(model: nn.Module, optimizer: Any) -> None:
+    for p in model.parameters():
+        p.data.clamp_(-0.01, 0.01)
+
+
+def lookahead(model: nn.Module, optimizer: Any) -> None:
+    for p, slow in zip(model.parameters(), build("mlp").parameters(), strict=True):
+        p.data.copy_(slow.detach().lerp(p.detach(), 0.5))
+
+
+def nothing(model: nn.Module, optimizer: Any) -> None:
+    saved = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict({name: torch.zeros_like(value) for name, value in saved.items()})  # an average, say
+    model.load_state_dict(saved)
+
+
+CHANGES = [decay, decay_by_data, decay_into_other_memory, noise, swapped_rows, loaded, clamped, lookahead]
+
+
+def shared_and_changed(rank: int, comm: Comm, change: Any, on: tuple[int, ...], ascend: bool = False) -> int:
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ssfx.share_weights(model, optimizer, comm)
+    sync = ssfx.attach(model, optimizer, comm=comm, scheme="ddp")
+    for step in range(4):
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        if ascend and step == 1 and rank in on:  # as the first pass of sharpness-aware minimisation by hand
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.add_(p.grad)
+            optimizer.zero_grad()
+        if ascend and step == 1:
+            loss_of(model, rank, step).backward()
+        optimizer.step()
+        if step == 1 and rank in on:
+            change(model, optimizer)
+    return sync.step
+
+
+@pytest.mark.parametrize("on", [(0, 1, 2), (1,)], ids=["all", "one"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_shared_weights_that_a_script_changes_are_refused(change: Any, on: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"were changed outside of optimizer.step\(\)") as caught:
+        ssfx.virtual_ranks(lambda rank, comm: shared_and_changed(rank, comm, change, on), 3)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("on", [(0, 1, 2), (2,)], ids=["all", "one"])
+def test_shared_weights_that_are_moved_between_two_passes_are_refused(on: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="were changed outside"):
+        ssfx.virtual_ranks(lambda rank, comm: shared_and_changed(rank, comm, nothing, on, ascend=True), 3)
+
+
+def test_shared_weights_may_be_swapped_for_an_evaluation_and_loaded_before_the_first_exchange() -> None:
+    def train(rank: int, comm: Comm) -> int:
+        return shared_and_changed(rank, comm, nothing, (0, 1, 2))
+
+    assert ssfx.virtual_ranks(train, 3) == [4, 4, 4]
+
+
+def test_attach_knows_the_rank_that_calls_it() -> None:
+    def train(rank: int, comm: Comm) -> tuple[int, torch.Tensor]:
+        model = build("mlp")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sync = ssfx.attach(model, optimizer)
+        for step in range(2):
+            optimizer.zero_grad()
+            loss_of(model, rank, step).backward()
+            optimizer.step()
+        return sync.comm.world_size, nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    results = ssfx.virtual_ranks(train, 3)
+    assert [size for size, _ in results] == [3, 3, 3]
+    assert all(torch.equal(weights, results[0][1]) for _, weights in results)
+    assert train(0, None)[0] == 1  # type: ignore[arg-type]  # in no virtual rank
+
+
+def test_an_interrupt_ends_a_rank_that_computes() -> None:
+    before, main = threading.active_count(), threading.main_thread().ident
+    assert main is not None
+    began = threading.Event()
+
+    def train(rank: int, comm: Comm) -> None:
+        comm.all_reduce(torch.ones(1)).wait()
+        threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        began.set()
+        x = torch.eye(50)
+        while True:
+            x = x @ x
+
+    with pytest.raises(KeyboardInterrupt):
+        ssfx.virtual_ranks(train, 3)
+    assert began.is_set()
+    assert threading.active_count() == before
 
 
 # ---- on each rank ---------------------------------------------------------------------------------------------------

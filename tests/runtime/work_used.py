@@ -119,6 +119,8 @@ class Script:
                 self.backward()
             if self.draw.random() < 0.7:
                 self.backward()
+            else:
+                self.sync.synchronize()
             self.step(half)
             self.step(other)
         elif kind == "freeze":
@@ -182,6 +184,8 @@ class Script:
                 (p.detach() if counted else p.data).add_(p.grad, alpha=-RATE)
                 self.moved[name] += (before - p.detach()) / RATE
                 self.used[name] += self.window[name]
+        if isinstance(self.sync, ssfx.Sync):
+            self.sync.used(*self.parts[half].parameters())
         self.zero(half)
 
     def cancel(self, half: str) -> None:

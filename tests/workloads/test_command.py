@@ -23,7 +23,7 @@ def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_recipe_without_its_data_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["run", "model=bert_large", "dataset=squad", "preset=paper"]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("ssfx: dataset=squad needs train-v1.1.json, dev-v1.1.json, tokenizer/tokenizer.json")
+    assert line.startswith("ssfx: dataset=squad needs train*.parquet, validation*.parquet, tokenizer/tokenizer.json")
     assert not (tmp_path / "results").exists()
 
 
@@ -43,9 +43,14 @@ def test_ten_questions_end_with_exact_match_and_f1(capsys: pytest.CaptureFixture
     tiny_files.squad(tmp_path)
     tiny_files.word_piece(tmp_path / "pieces")
     words = [
-        "workload=bert_large_squad", f"model={OWN}:reader", "dataset.seq_len=48", "dataset.stride=16",
-        f"dataset.tokenizer={tmp_path}/pieces", "steps=24", "lr=0.01",
-    ]  # fmt: skip
+        "workload=bert_large_squad",
+        f"model={OWN}:reader",
+        "dataset.seq_len=48",
+        "dataset.stride=16",
+        f"dataset.tokenizer={tmp_path}/pieces",
+        "steps=24",
+        "lr=0.01",
+    ]
     table, rows = trained(words, capsys, tmp_path)
     assert table.count("exact match ") == table.count("F1 ") == len(rows)
     for metrics in rows:
@@ -59,9 +64,15 @@ def test_ten_questions_end_with_exact_match_and_f1(capsys: pytest.CaptureFixture
 def test_pairs_of_sentences_end_with_perplexity_and_bleu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     tiny_files.wmt16(tmp_path)
     words = [
-        "workload=gnmt8_wmt16", f"model={OWN}:translator", "dataset.seq_len=24", "dataset.tokenizer=bpe",
-        "dataset.vocabulary=400", "batch_size=4", "steps=24", "lr=0.02",
-    ]  # fmt: skip
+        "workload=gnmt8_wmt16",
+        f"model={OWN}:translator",
+        "dataset.seq_len=24",
+        "dataset.tokenizer=bpe",
+        "dataset.vocabulary=400",
+        "batch_size=4",
+        "steps=24",
+        "lr=0.02",
+    ]
     table, rows = trained(words, capsys, tmp_path)
     for metrics in rows:
         assert 0 <= metrics["bleu"] <= 100

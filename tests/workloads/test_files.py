@@ -89,7 +89,7 @@ def test_answers_of_squad_are_found_again_in_its_windows(root: Path) -> None:
     tiny_files.squad(root)
     tiny_files.word_piece(root / "squad/tokenizer")
     data = fresh("squad(seq_len=48,stride=16)")
-    questions = read_questions(root / "squad/train-v1.1.json")
+    questions = read_questions(sorted((root / "squad").glob("train*")))
     windows = data._arrays
     found = 0
     for number in range(len(windows["train_inputs"])):
@@ -185,9 +185,8 @@ def test_perplexity_of_a_text_by_a_model_that_knows_nothing(root: Path) -> None:
     assert found["perplexity_per_word"] > 400  # a word is one token or more
 
 
-@pytest.mark.parametrize("parquet", [False, True], ids=["tsv", "parquet"])
-def test_pairs_of_sentences(root: Path, parquet: bool) -> None:
-    tiny_files.wmt16(root, parquet)
+def test_pairs_of_sentences(root: Path) -> None:
+    tiny_files.wmt16(root)
     data = fresh(f"wmt16(seq_len=24,{TRAINED})")
     inputs, targets = data.train_loader(0, 1, 4, 0)[0]
     assert inputs.shape == (4, 2, 24)
@@ -200,12 +199,12 @@ def test_pairs_of_sentences(root: Path, parquet: bool) -> None:
         fresh(f"wmt16(seq_len=3,{TRAINED})").train_loader(0, 1, 1, 0)
 
 
-def test_lines_are_pairs_word_for_word(root: Path) -> None:
+def test_pairs_lack_no_sentence(root: Path) -> None:
     tiny_files.wmt16(root)
-    lines = 'null\tNA\nein "Wort\ta "word\nohne Tabulator\n\tnothing\nnichts\t\n'
-    (root / "wmt16/validation.tsv").write_text(lines)
-    pairs = [("null", "NA"), ('ein "Wort', 'a "word')]
-    assert list(fresh(f"wmt16(seq_len=24,{TRAINED})")._pairs("validation")) == pairs
+    both = [("null", "NA"), ("", "nothing"), ("nichts", None), ('ein "Wort', 'a "word')]
+    rows = [{"translation": {"de": de, "en": en}} for de, en in both]
+    tiny_files._table(root / "wmt16/validation-00000-of-00001.parquet", rows)
+    assert list(fresh(f"wmt16(seq_len=24,{TRAINED})")._pairs("validation")) == [both[0], both[3]]
 
 
 class _Translates(torch.nn.Module):
@@ -256,11 +255,11 @@ def test_passages_for_pretraining(root: Path) -> None:
 
 def test_a_tokenizer_of_another_model_is_refused(root: Path) -> None:
     tiny_files.squad(root)
-    (root / "squad/tokenizer").mkdir()
-    (root / "squad/tokenizer/vocab.txt").write_text("\n".join(f"w{n}" for n in range(31000)))
+    special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tiny_files.word_piece(root / "squad/tokenizer", [*special, *(f"w{n}" for n in range(30996))])
     with pytest.raises(ConfigError, match="31000 tokens, and the model knows 30522"):
         fresh("squad").train_loader(0, 1, 1, 0)
-    (root / "squad/tokenizer/vocab.txt").write_text("[UNK]\na\n")
+    tiny_files.word_piece(root / "squad/tokenizer", [*special, "a"])
     with pytest.raises(ConfigError, match=r"has no \[PAD\]"):
         fresh("squad").train_loader(0, 1, 1, 0)
 
@@ -270,10 +269,10 @@ def test_damaged_files_are_one_line(root: Path) -> None:
     (root / "cifar-100-python/train").write_bytes(b"nothing")
     with pytest.raises(RunError, match="dataset=cifar100 cannot be read"):
         fresh("cifar100").train_loader(0, 1, 1, 0)
-    tiny_files.squad(root)
-    (root / "squad/dev-v1.1.json").write_text('{"data": [{}]}')
-    with pytest.raises(RunError, match="no file of SQuAD"):
-        read_questions(root / "squad/dev-v1.1.json")
+    tiny_files.wmt16(root)
+    tables = sorted((root / "wmt16").glob("train*"))
+    with pytest.raises(RunError, match="no table of SQuAD"):
+        read_questions(tables)
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in datasets if not entry.cls.here])
@@ -297,5 +296,5 @@ def test_a_run_without_its_files_ends_at_once_and_without_torch(tmp_path: Path) 
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "train-v1.1.json, dev-v1.1.json, tokenizer/tokenizer.json" in done.stderr
+    assert "train*.parquet, validation*.parquet, tokenizer/tokenizer.json" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -1,7 +1,7 @@
 """Data sets of a few samples, written in the formats in which the real ones are published."""
 
-import json
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,22 +44,25 @@ def image_folder(root: Path, images: int = 3) -> None:
                 Image.fromarray(pixels).save(folder / f"{label}_{number}.JPEG", quality=60)
 
 
+def _table(path: Path, rows: list[dict]) -> None:
+    """Write a table of the hub."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
 def squad(root: Path, questions: int = 10) -> None:
-    """Write the JSON of SQuAD v1.1; every answer is a word of its paragraph."""
+    """Write the tables of SQuAD v1.1; every answer is a word of its paragraph."""
     folder = root / "squad"
     folder.mkdir(parents=True)
-    for part, name in ((0, "train-v1.1.json"), (1, "dev-v1.1.json")):
-        paragraphs = []
+    for part, name in enumerate(("train", "validation")):
+        rows = []
         for number in range(questions // 2):
             context = f"{sentence(100 * part + number, 20)}. The Keeper of {number} is Anna{number} Berg."
-            answer = {"text": f"Anna{number} Berg", "answer_start": context.index("Anna")}
-            asked = [
-                {"id": f"{part}-{number}-{i}", "question": f"Who is the keeper of {number}?", "answers": [answer]}
-                for i in range(2)
-            ]
-            paragraphs.append({"context": context, "qas": asked})
-        data = {"version": "1.1", "data": [{"title": "Keepers", "paragraphs": paragraphs}]}
-        (folder / name).write_text(json.dumps(data))
+            answers = {"text": [f"Anna{number} Berg"], "answer_start": [context.index("Anna")]}
+            rows += 2 * [{"question": f"Who is the keeper of {number}?", "context": context, "answers": answers}]
+        _table(folder / f"{name}-00000-of-00001.parquet", rows)
 
 
 def wikitext(root: Path, folder: str, parquet: bool = False, lines: int = 60) -> None:
@@ -69,32 +72,26 @@ def wikitext(root: Path, folder: str, parquet: bool = False, lines: int = 60) ->
     for part, table in (("train", "train-00000-of-00001"), ("valid", "validation-00000-of-00001")):
         texts = [" = Heading = \n", " \n", *(f" {sentence(n)} <unk> . \n" for n in range(lines))]
         if parquet:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            pq.write_table(pa.table({"text": texts}), place / f"{table}.parquet")
+            _table(place / f"{table}.parquet", [{"text": text} for text in texts])
         else:
             (place / f"wiki.{part}.tokens").write_text("".join(texts))
 
 
-def wmt16(root: Path, parquet: bool = False, pairs: int = 40) -> None:
-    """Write lines of German, tabulator, English, or a table of {"de", "en"} as on the hub."""
+def wmt16(root: Path, pairs: int = 40) -> None:
+    """Write tables of {"de", "en"} as on the hub."""
     place = root / "wmt16"
     place.mkdir(parents=True)
     for part in ("train", "validation"):
         both = [{"de": f'"{sentence(n, 5)}, sagt er', "en": sentence(n + 1, 5)} for n in range(pairs)]
-        if parquet:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            pq.write_table(pa.table({"translation": both}), place / f"{part}-00000-of-00001.parquet")
-        else:
-            (place / f"{part}.tsv").write_text("".join(f"{pair['de']}\t{pair['en']}\n" for pair in both))
+        _table(place / f"{part}-00000-of-00001.parquet", [{"translation": one} for one in both])
 
 
-def word_piece(folder: Path) -> None:
-    """Write BERT's vocab.txt for these words, letter by letter where a word is not among them."""
+def word_piece(folder: Path, pieces: Sequence[str] = ()) -> None:
+    """Write BERT's tokenizer.json of these words, letter by letter where a word is not among them; or of `pieces`."""
+    from tokenizers import BertWordPieceTokenizer
+
     letters = "abcdefghijklmnopqrstuvwxyz0123456789?.,"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters), *WORDS[2:]]
-    folder.mkdir(parents=True)
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    usual = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters), *WORDS[2:]]
+    folder.mkdir(parents=True, exist_ok=True)
+    made = BertWordPieceTokenizer({piece: n for n, piece in enumerate(pieces or usual)})
+    made.save(str(folder / "tokenizer.json"))

@@ -6,9 +6,9 @@ import numpy as np
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Verdict, counted
-from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
+from experiments.common.evaluation.artifacts import CONFIGURED, Answer, Claims, Judged
 from experiments.common.evaluation.configured import bytes_per_element, cluster, orthogonalisations, products, settings
-from experiments.common.evaluation.judging import absent, held, says
+from experiments.common.evaluation.judging import held
 from experiments.common.evaluation.low_rank import (
     EACH,
     MODELS,
@@ -40,42 +40,37 @@ SHAPE, RANK = (768, 3072), 32
 """The matrix that formulas are tried on: a feed-forward layer of BERT-Base."""
 
 
-def _alg1(rows: list[Row]) -> list[Verdict]:
-    """Return a verdict on every count and formula."""
+def _alg1(rows: list[Row]) -> dict[str, Answer]:
     n, m = SHAPE
     power, turns = (build(f"{name}(min_compression_rate=0,rank={RANK})") for name in ("powersgd", "acpsgd"))
     p, q = turns.cycle((SHAPE,))
     both = power.layout_of((SHAPE,), 1.0)
     sent = both.first + both.values
-    found = [
-        says(
-            "acpsgd.ii.lowrank_ratio", n * m / sent == n * m / (n * RANK + m * RANK),
+    found: dict[str, Answer] = {
+        "acpsgd.ii.lowrank_ratio": (
+            n * m / sent == n * m / (n * RANK + m * RANK),
             f"{n * m / sent:.4g}x for {n} x {m} at rank {RANK}",
         ),
-        says(
-            "acpsgd.iv.comp_cost", products("acpsgd") == orthogonalisations("acpsgd") == 1,
+        "acpsgd.iv.comp_cost": (
+            products("acpsgd") == orthogonalisations("acpsgd") == 1,
             "one product and one basis, of n and of m rows in turns",
         ),
-        says("acpsgd.iv.comm_cost", (p + q) / 2 == (n + m) / 2 * RANK, f"{(p + q) / 2:,.0f} elements a step"),
-        held(
-            "acpsgd.iv.half", (p + q) / 2 / sent, tolerance=0.0,
-            reason="exact for matrices; vectors travel whole with both methods",
-        ),
-    ]  # fmt: skip
+        "acpsgd.iv.comm_cost": ((p + q) / 2 == (n + m) / 2 * RANK, f"{(p + q) / 2:,.0f} elements a step"),
+        "acpsgd.iv.half": (p + q) / 2 / sent,
+    }
     for key, compressor in (("power", power), ("acp", turns)):
-        found += [
-            held(f"acpsgd.iv.ops.{key}.matmul", products(compressor.name), tolerance=0.0),
-            held(f"acpsgd.iv.ops.{key}.orth", orthogonalisations(compressor.name), tolerance=0.0),
-            held(f"acpsgd.iv.ops.{key}.ar", compressor.rounds, tolerance=0.0),
-        ]
+        found[f"acpsgd.iv.ops.{key}.matmul"] = products(compressor.name)
+        found[f"acpsgd.iv.ops.{key}.orth"] = orthogonalisations(compressor.name)
+        found[f"acpsgd.iv.ops.{key}.ar"] = compressor.rounds
     return found
 
 
 ALG1 = Figure(
-    "acpsgd.alg1", "One step of Power-SGD and of ACP-SGD for an n x m matrix at rank r",
+    "acpsgd.alg1",
+    "One step of Power-SGD and of ACP-SGD for an n x m matrix at rank r",
     Claims("Counted from the compressors of ssfx (operators of one call, planned message sizes); no run."),
     Judged(_alg1),
-)  # fmt: skip
+)
 
 SMALL_SHAPE, SMALL_RANK, WORKERS, STEPS = (24, 16), 2, 4, 40
 
@@ -126,31 +121,40 @@ def _alg2(figure: Figure, rows: list[Row]) -> Picture:
 
 
 ALG2 = Figure(
-    "acpsgd.alg2", "ACP-SGD with and without error feedback", _alg2, Judged(),
+    "acpsgd.alg2",
+    "ACP-SGD with and without error feedback",
+    _alg2,
+    Judged(),
     said=lambda _: f"{distances(True)[-1]:.2f} with error feedback, {distances(False)[-1]:.2f} without",
-)  # fmt: skip
+)
 
 
 # ---- Figs. 1, 4 and 5 ------------------------------------------------------------------------------------------------
 
 FIG1 = Figure(
-    "acpsgd.fig1", "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed",
-    Timelines(lambda: {
-        "(a) no overlap": step(EACH, overlap=False),
-        "(b) WFBP": step(EACH),
-        "(c) compressed communication": step(EACH, "acpsgd(rank=4)"),
-    }),
+    "acpsgd.fig1",
+    "Fig. 1: S-SGD without and with wait-free backpropagation, and compressed",
+    Timelines(
+        lambda: {
+            "(a) no overlap": step(EACH, overlap=False),
+            "(b) WFBP": step(EACH),
+            "(c) compressed communication": step(EACH, "acpsgd(rank=4)"),
+        }
+    ),
     Judged(),
-)  # fmt: skip
+)
 FIG4 = Figure(
-    "acpsgd.fig4", "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it",
-    Timelines(lambda: {
-        "(a) Power-SGD": step(TOGETHER, "powersgd(rank=4)", overlap=False),
-        "(b) Power-SGD with WFBP": step(EACH, "powersgd(rank=4)"),
-        "(c) ACP-SGD with WFBP": step(EACH, "acpsgd(rank=4)"),
-    }),
+    "acpsgd.fig4",
+    "Fig. 4: Power-SGD after backward, Power-SGD and ACP-SGD during it",
+    Timelines(
+        lambda: {
+            "(a) Power-SGD": step(TOGETHER, "powersgd(rank=4)", overlap=False),
+            "(b) Power-SGD with WFBP": step(EACH, "powersgd(rank=4)"),
+            "(c) ACP-SGD with WFBP": step(EACH, "acpsgd(rank=4)"),
+        }
+    ),
     Judged(reason="asks for compression beside backward on one GPU; none was timed so"),
-)  # fmt: skip
+)
 
 PANELS = {"ResNet-50": ("acpsgd.iv.cdf.resnet50", 1e4), "BERT-Base": ("acpsgd.iv.cdf.bertbase", 1e5)}
 """Panel -> its claim, and the size below which the text calls a tensor small."""
@@ -171,9 +175,16 @@ def _fig5(figure: Figure, rows: list[Row]) -> Picture:
             table.append({"model": name, "series": label, "limit": limit, "percent": share_below(sizes, limit)})
         axis.axvline(limit, color="#999999", linewidth=0.6, linestyle=":")
         axis.errorbar(
-            limit, share_below(of(name).whole, limit), yerr=[[0], [number(claim)]], fmt="o", fillstyle="none",
-            color="black", capsize=3, markersize=4, label="paper: rise at the dotted line",
-        )  # fmt: skip
+            limit,
+            share_below(of(name).whole, limit),
+            yerr=[[0], [number(claim)]],
+            fmt="o",
+            fillstyle="none",
+            color="black",
+            capsize=3,
+            markersize=4,
+            label="paper: rise at the dotted line",
+        )
         axis.set_xscale("log")
         axis.set_title(f"{name} (rank {MODELS[name][1]})", loc="left", fontweight="bold")
         axis.set_xlabel("parameters in a tensor")
@@ -194,10 +205,16 @@ def _rises(rows: list[Row]) -> list[Verdict]:
 
 
 FIG5: Figure = Figure(
-    "acpsgd.fig5", "Sizes of tensors before and after compression", _fig5, Judged(_rises),
-    said=lambda rows: "small tensors: " + "; ".join(f"{one.ours} more" for one in FIG5.judge(rows))
-    + f" ({counted(FIG5.judge(rows))})",
-)  # fmt: skip
+    "acpsgd.fig5",
+    "Sizes of tensors before and after compression",
+    _fig5,
+    Judged(_rises),
+    said=lambda rows: (
+        "small tensors: "
+        + "; ".join(f"{one.ours} more" for one in FIG5.judge(rows))
+        + f" ({counted(FIG5.judge(rows))})"
+    ),
+)
 
 
 # ---- Tables I and II -------------------------------------------------------------------------------------------------
@@ -237,34 +254,39 @@ def _table1(figure: Figure, rows: list[Row]) -> Table:
     ]
 
 
-def _table1_verdicts(rows: list[Row]) -> list[Verdict]:
-    """Return a verdict on every number of the table and of the sentences about it."""
+def _table1_answers(rows: list[Row]) -> dict[str, Answer]:
     sign, values, with_indices = saved()
-    found = [held(claim, sign, source="restated") for claim in (SIGNS, "acpsgd.intro.quant_ratio")]
-    found.append(held(SPARSE, values, source="restated"))
-    only_values = "1000x counts values alone; with an index beside each value the traffic falls by 500x"
-    found.append(held("acpsgd.intro.topk_ratio", (with_indices, values), reason=only_values))
-    power = [of(name).power_ratio for name in MODELS]
-    found.append(held("acpsgd.fig2.ratio_range", (min(*power, sign, values), max(*power, sign, values))))
-    for name in MODELS:
-        found.append(held(f"acpsgd.table1.{key(name)}.params", of(name).numel / 1e6))
-        rounding = "16.67 is cut to 16, not rounded, in the paper" if name == "BERT-Base" else ""
-        found.append(held(f"acpsgd.table1.{key(name)}.power", of(name).power_ratio, reason=rounding))
-    return found
+    power = {name: of(name).power_ratio for name in MODELS}
+    return {
+        SIGNS: sign,
+        "acpsgd.intro.quant_ratio": sign,
+        SPARSE: values,
+        "acpsgd.intro.topk_ratio": (with_indices, values),
+        "acpsgd.fig2.ratio_range": (min(*power.values(), sign, values), max(*power.values(), sign, values)),
+        **{f"acpsgd.table1.{key(name)}.params": of(name).numel / 1e6 for name in MODELS},
+        **{f"acpsgd.table1.{key(name)}.power": ratio for name, ratio in power.items()},
+    }
 
 
 TABLE1 = Figure(
-    "acpsgd.table1", "Model statistics and compression ratios",
+    "acpsgd.table1",
+    "Model statistics and compression ratios",
     Tabular(
         {
-            "model": "model", "params": "parameters\n(million)", "paper_params": "paper", "sign": "Sign-SGD\n(x)",
-            "paper_sign": "paper", "topk": "Top-k\n(x)", "paper_topk": "paper", "power": "Power-SGD\n(x)",
+            "model": "model",
+            "params": "parameters\n(million)",
+            "paper_params": "paper",
+            "sign": "Sign-SGD\n(x)",
+            "paper_sign": "paper",
+            "topk": "Top-k\n(x)",
+            "paper_topk": "paper",
+            "power": "Power-SGD\n(x)",
             "paper_power": "paper",
         },
         _table1,
     ),
-    Judged(_table1_verdicts),
-)  # fmt: skip
+    Judged(_table1_answers),
+)
 
 MODEL = "BERT-Base"
 POWER = "powersgd(min_compression_rate=0,rank={})"
@@ -277,33 +299,33 @@ def _table2(figure: Figure, rows: list[Row]) -> Table:
     notes = {one.claim.split(".")[2]: one for one in figure.judge(rows) if one.claim.endswith(".comp")}
     return [
         {
-            "method": method, "formula": formula, "sent": counted_elements, "paper": by_formula,
+            "method": method,
+            "formula": formula,
+            "sent": counted_elements,
+            "paper": by_formula,
             "compress": notes[name].ours if name in notes else "nothing to compress",
         }
         for method, name, formula, counted_elements, by_formula in sent_elements()
-    ]  # fmt: skip
+    ]
 
 
-def _table2_verdicts(rows: list[Row]) -> list[Verdict]:
-    """Return a verdict on every formula: counted for one model and 32 workers, and by doubling what it depends on.
+def _table2_answers(rows: list[Row]) -> dict[str, Answer]:
+    """Answer every formula: counted for one model and 32 workers, and by doubling what it depends on.
 
     What is sent restates: our exchanges are declared by the same formulas.
     """
-    found = [
-        says(f"acpsgd.table2.{name}", abs(here / paper - 1) < CLOSE, f"{here:.4g} elements sent", source="restated")
-        for _, name, _, here, paper in sent_elements()
-    ]
-    return [
-        *found,
-        says("acpsgd.table2.sign.comp", growth("signsgd", 1, 1) == 2, "twice the elements are twice the work",
-             source="restated"),
-        says("acpsgd.table2.power.comp", growth(POWER, 8, 8) == growth(POWER, 8, 16) == 2,
-             "twice the elements or twice the rank are twice the work", source="restated"),
-        absent(
-            "acpsgd.table2.topk.comp", "k log N counts the steps of a heap; ours selects by histogram and reads all N",
-            "not comparable", f"{bytes_per_element('topk'):g} bytes moved for each of the N elements",
+    return {
+        **{
+            f"acpsgd.table2.{name}": (abs(here / paper - 1) < CLOSE, f"{here:.4g} elements sent")
+            for _, name, _, here, paper in sent_elements()
+        },
+        "acpsgd.table2.sign.comp": (growth("signsgd", 1, 1) == 2, "twice the elements are twice the work"),
+        "acpsgd.table2.power.comp": (
+            growth(POWER, 8, 8) == growth(POWER, 8, 16) == 2,
+            "twice the elements or twice the rank are twice the work",
         ),
-    ]  # fmt: skip
+        "acpsgd.table2.topk.comp": f"{bytes_per_element('topk'):g} bytes moved for each of the N elements",
+    }
 
 
 def sent_elements() -> list[tuple[str, str, str, float, float]]:
@@ -335,16 +357,20 @@ def growth(spec: str, rank: int, other_rank: int) -> float:
 
 
 TABLE2 = Figure(
-    "acpsgd.table2", "What one worker sends in a step (elements of 32 bits)",
+    "acpsgd.table2",
+    "What one worker sends in a step (elements of 32 bits)",
     Tabular(
         {
-            "method": "method", "formula": "paper: formula", "paper": "paper: for\n" + MODEL, "sent": "ssfx:\ncounted",
+            "method": "method",
+            "formula": "paper: formula",
+            "paper": "paper: for\n" + MODEL,
+            "sent": "ssfx:\ncounted",
             "compress": "ssfx: compressing",
         },
         _table2,
     ),
-    Judged(_table2_verdicts),
-)  # fmt: skip
+    Judged(_table2_answers),
+)
 
 
 # ---- Passages --------------------------------------------------------------------------------------------------------
@@ -381,33 +407,29 @@ def milliseconds(sizes: tuple[int, ...]) -> float:
 
 
 ALL_REDUCE = Figure(
-    "acpsgd.text.allreduce", "All-reduces one by one and fused",
+    "acpsgd.text.allreduce",
+    "All-reduces one by one and fused",
     # Published times were fitted to the printed ones, so that they are left out.
     Claims("Simulated all-reduces with nominal times: 32 GPUs, 10 Gb/s Ethernet at 90 %, 50 us a message."),
     Judged(_all_reduces),
-)  # fmt: skip
+)
 
 
-def _buffers(rows: list[Row]) -> list[Verdict]:
-    """Return a verdict on every number of the passage."""
+def _buffers(rows: list[Row]) -> dict[str, Answer]:
     found, name = of("ResNet-50"), "acpsgd.iv.buf"
     by_size, filled, ddp = dense_buffers(found)
-    verdicts = [
-        held(f"{name}.default", BUCKET_CAP_BYTES / MIB),
-        held(f"{name}.resnet50_size", mib(found.numel)),
-        held(
-            f"{name}.m_buffers", (by_size, max(filled, ddp)), tolerance=0.0,
-            reason=f"{by_size} by size alone; tensors filled in one after the other need {filled}, DDP's rule {ddp}",
-        ),
-    ]  # fmt: skip
+    why = f"{by_size} by size alone; tensors filled in one after the other need {filled}, DDP's rule {ddp}"
+    answers: dict[str, Answer] = {
+        f"{name}.default": BUCKET_CAP_BYTES / MIB,
+        f"{name}.resnet50_size": mib(found.numel),
+        f"{name}.m_buffers": held(f"{name}.m_buffers", (by_size, max(filled, ddp)), tolerance=0.0, reason=why),
+    }
     for factor, sizes in (("p", found.p), ("q", found.q)):
-        verdicts += [
-            held(f"{name}.{factor}_size", mib(sum(sizes))),
-            held(f"{name}.{factor}_rate", 100 * sum(sizes) / found.numel),
-            held(f"{name}.{factor}_buf", compressed_buffer_bytes(sizes, found) / MIB),
-            held(f"{name}.{factor}_n", compressed_buffers(sizes, found), tolerance=0.0),
-        ]
-    return verdicts
+        answers[f"{name}.{factor}_size"] = mib(sum(sizes))
+        answers[f"{name}.{factor}_rate"] = 100 * sum(sizes) / found.numel
+        answers[f"{name}.{factor}_buf"] = compressed_buffer_bytes(sizes, found) / MIB
+        answers[f"{name}.{factor}_n"] = compressed_buffers(sizes, found)
+    return answers
 
 
 BUFFER = Figure("acpsgd.text.buffer", "Buffers of ResNet-50 at rank 4, MB meaning MiB", Claims(), Judged(_buffers))

@@ -15,7 +15,8 @@ class PaperClaim:
     `verified` is the outcome (agrees, partly or disagrees) of a check against the paper's other numbers, shapes and
     algebra, not against a model of ours; it never means that an experiment was rerun. `issue` names an inconsistency to
     know about before the number is used. `here` says where ssfx has the value of a setting, as "cluster 64gpu nodes"
-    (`evaluation.configured.taken`), `not_here` why it has no value.
+    (`evaluation.configured.taken`), `not_here` why it has no value. Of a value worked out by code, `source`, `why` and
+    `tolerance` are what its verdict says; `not_comparable` says why it compares nothing.
     """
 
     id: str
@@ -35,6 +36,10 @@ class PaperClaim:
     issue: str | None = None
     here: str = ""
     not_here: str = ""
+    source: str = ""
+    why: str = ""
+    tolerance: float | None = None
+    not_comparable: str = ""
 
     @property
     def contradiction(self) -> str:
@@ -67,11 +72,14 @@ def ledgers() -> tuple[Ledger, ...]:
     """Return the ledgers of all papers, sorted by the paper's short name."""
     return tuple(
         Ledger(
-            raw["paper"], raw["title"], raw["venue"], tuple(PaperClaim(**claim) for claim in raw["claims"]),
+            raw["paper"],
+            raw["title"],
+            raw["venue"],
+            tuple(PaperClaim(**claim) for claim in raw["claims"]),
             tuple(raw["artifacts"]),
         )
         for raw in (json.loads(path.read_text(encoding="utf-8")) for path in ledger_files())
-    )  # fmt: skip
+    )
 
 
 def ledger_files() -> list[Path]:
@@ -96,9 +104,13 @@ def claims_of(artifact: str) -> list[PaperClaim]:
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "fitted": ("ssfusion.fig2", "ssfusion.fig4", "ssfusion.fig5", "ssfusion.fig9", "ssfusion.table3"),
     "published": (
-        "ssfusion.table3", "acpsgd.iv.ar", "mergecomp.budget", "mergecomp.fig3", "s2reducer.appB1",
+        "ssfusion.table3",
+        "acpsgd.iv.ar",
+        "mergecomp.budget",
+        "mergecomp.fig3",
+        "s2reducer.appB1",
     ),
-}  # fmt: skip
+}
 """By calibration, artifacts of the ledger and beginnings of claims' ids.
 
 All claims about an artifact count as used, also those that the fit does not read: they follow from those it reads.

@@ -17,9 +17,10 @@ from ssfx.lab.results.store import Store
 
 @click.command()
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path),
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
     help="File to write; default: figures/report.html in the results folder.",
-)  # fmt: skip
+)
 def report(out: Path | None) -> None:
     """Draw what your rows change, and write one HTML page with every figure beside what its paper claims.
 
@@ -44,6 +45,6 @@ def report(out: Path | None) -> None:
     cases, figures = {row.run_id: row.case for row in rows if row.run_id in own}, chosen([])
     if other := [case for case in cases.values() if not any(figure.shows(case) for figure in figures)]:
         say(
-            f"{len(other)} of your {len(own)} runs are of no figure: ssfx compare RUN RUN sets two side by side, and "
+            f"{len(other)} of your {len(own)} runs are of no figure: ssfx show RUN RUN sets two side by side, and "
             "docs/thesis.md has a figure of one's own"
         )

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
-from experiments.common.claims.ledger import claims_by_id, claims_of
-from experiments.common.claims.verdicts import ON_ONE_CORE, Verdict
+from experiments.common.claims.ledger import PaperClaim, claims_by_id, claims_of
+from experiments.common.claims.verdicts import ON_ONE_CORE, Outcome, Source, Verdict
 from experiments.common.evaluation.gaps import COMMAND, RUNS
-from experiments.common.evaluation.judging import complete, paper_value
+from experiments.common.evaluation.judging import absent, complete, held, paper_value, says
 from experiments.common.evaluation.row_steps import Rule, judge_orders, judge_predictions
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import Picture
@@ -15,7 +16,10 @@ from experiments.common.figures.tables import COMPUTED, draw_table
 from experiments.common.validation.published_steps import Prediction
 from ssfx.core.rows import Row
 
-Found = Callable[[list[Row]], Iterable[Verdict]]
+Answer = float | str | tuple[float, float] | tuple[Outcome | bool, str] | Verdict | Iterable[Verdict]
+"""Of one claim: a number or a range, held against the stated one; whether it holds, with words; words alone of what is
+not comparable; or verdicts."""
+Found = Callable[[list[Row]], Iterable[Verdict] | Mapping[str, Answer]]
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Judged:
 
     `found` gives verdicts of its own. Of `predictions`, a paper's, those about the artifact are held against simulated
     rows; `orders` are rules of orderings. `not_comparable` says why some of these claims compare nothing, and `reason`
-    why the other claims have no verdict.
+    why the other claims have no verdict. `source` and `why` are said of answers whose claim has none in the ledger.
     """
 
     found: Found = lambda _: ()
@@ -33,16 +37,39 @@ class Judged:
     not_comparable: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     cost: str = ON_ONE_CORE
+    source: Source = "computed"
+    why: str = ""
 
     def __call__(self, figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
         """Return the verdicts, in the ledger's order."""
         predicted = judge_predictions(rows, about(figure.name, self.predictions()))
-        found = [*self.found(rows), *predicted, *judge_orders(rows, dict(self.orders))]
+        own = self.found(rows)
+        if isinstance(own, Mapping):
+            own = [verdict for claim, answer in own.items() for verdict in self._said(claims_by_id()[claim], answer)]
+        found = [*own, *predicted, *judge_orders(rows, dict(self.orders))]
         why = self.not_comparable
         found = [
             replace(one, outcome="not comparable", reason=why[one.claim]) if one.claim in why else one for one in found
         ]
         return complete(figure.name, found, figure.command, reason=self.reason, cost=self.cost)
+
+    def _said(self, claim: PaperClaim, answer: Any) -> Iterable[Verdict]:
+        source: Any = claim.source or self.source
+        if isinstance(answer, Verdict):
+            return [answer]
+        if isinstance(answer, str):
+            return [absent(claim.id, claim.not_comparable, "not comparable", answer)]
+        if isinstance(answer, int | float) or (isinstance(answer, tuple) and not isinstance(answer[1], str)):
+            return [held(claim.id, answer, tolerance=claim.tolerance, reason=claim.why, source=source)]
+        if isinstance(answer, tuple):
+            outcome, words = answer
+            return [says(claim.id, outcome, words, claim.why or self.why, source=source)]
+        return list(answer)
+
+
+def both(one: bool, other: bool) -> Outcome:
+    """Return the outcome of a claim of two halves."""
+    return "agrees" if one and other else "partly" if one or other else "disagrees"
 
 
 long_figure = partial(Figure, needs=RUNS, command=COMMAND)

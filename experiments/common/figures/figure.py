@@ -7,7 +7,17 @@ from typing import Any
 
 from experiments.common.claims.grouped import grouped
 from experiments.common.claims.verdicts import ON_ONE_CORE, Verdict, counted
-from experiments.common.figures.style import ORIGIN_LINE, Canvas, Picture, save, style
+from experiments.common.figures.style import (
+    COLUMN_IN,
+    ORIGIN_LINE,
+    Canvas,
+    Picture,
+    Table,
+    caption_text,
+    plt,
+    save,
+    style,
+)
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.rows import Row
 
@@ -63,10 +73,11 @@ class Figure:
     def judge(self, rows: list[Row]) -> Sequence[Verdict]:
         """Return its own verdicts on claims; a value without a command of its own comes from the figure's."""
         return [
-            one if one.command or one.source == "none"
+            one
+            if one.command or one.source == "none"
             else replace(one, command=self.command, cost=one.cost or ON_ONE_CORE)
             for one in (self.judging(self, rows) if self.judging else ())
-        ]  # fmt: skip
+        ]
 
     def finding(self, rows: list[Row]) -> str:
         """Return what the rows show, in one line."""
@@ -106,6 +117,39 @@ def _by_experiment(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def simulated(experiment: str) -> dict[str, Any]:
     """Return the needs of a figure of an experiment's simulated rows."""
     return {"experiment": experiment, "calibration": bool}
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Axes side by side, (title, x, y) each, of so many columns' width. `draw(axes, rows)` gives the lines of the CSV.
+
+    It gives none where the rows do not suffice. `origin` may depend on the rows, and so may the rows of `of`.
+    """
+
+    draw: Callable[..., Table]
+    axes: Sequence[tuple[str, str, str]]
+    origin: str | Callable[[list[Row]], str]
+    size_in: tuple[float, float] = (1.4, 2.2)
+    of: Callable[[list[Row]], list[Row]] = list
+    needs_rows: bool = False
+
+    def __call__(self, figure: Figure, rows: list[Row]) -> Picture | None:
+        """Return the picture."""
+        used = self.of(rows)
+        if self.needs_rows and not used:
+            return None
+        size_in = self.size_in[0] * COLUMN_IN, self.size_in[1]
+        canvas, grid = plt.subplots(1, len(self.axes), figsize=size_in, layout="constrained", squeeze=False)
+        table = self.draw(*grid[0], used)
+        for axis, (title, x, y) in zip(grid[0], self.axes, strict=True):
+            name = used[0].case.model if used else figure.title
+            axis.set(**{key: value for key, value in (("xlabel", x), ("ylabel", y)) if value})
+            axis.set_title(title.format(name), loc="left", fontweight="bold")
+            if y:
+                axis.grid()
+        said = self.origin if isinstance(self.origin, str) else self.origin(used)
+        say_origin(canvas, caption_text([said], canvas.get_figwidth()) if self.needs_rows else said)
+        return canvas, table, used
 
 
 def say_origin(canvas: Canvas, origin: str) -> None:

@@ -10,10 +10,9 @@ from experiments.common.pages.conditions import algebra_block, conditions_block
 from experiments.common.pages.edition import bandwidth_block, edition_block, first_figure
 from experiments.common.pages.markdown import NOTE, table
 from experiments.common.pages.models import analytic_block, models_block
-from experiments.common.pages.options_page import options_page
 from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
 from experiments.common.pages.recorded_runs import steps_block as gpu_steps_block
-from experiments.common.pages.reproduction import IMAGES, reproduction_page, status_block
+from experiments.common.pages.reproduction import IMAGES, paper_blocks, status_block
 from experiments.common.pages.step_law import step_law_block, time_to_target_block, varied_block
 from experiments.common.validation.ground_truth import NAMES, load
 from ssfx.advice import advise
@@ -26,8 +25,6 @@ ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
 VALIDATION = ROOT / "docs" / "validation.md"
 ADVISE = ROOT / "docs" / "advise.md"
-REPRODUCTION = ROOT / "docs" / "reproduction.md"
-OPTIONS = ROOT / "docs" / "options.md"
 
 ASKED = ("model=bert_large", "cluster=acpsgd_10gbe")
 """What the printed answer, in README and on the page about advice, is an answer to: one that is yes."""
@@ -36,9 +33,18 @@ KEPT = (".png", ".csv")
 """What the repository keeps of a figure; the rest is drawn in seconds."""
 
 _SCORES = (
-    "what", "n", "mean", "of no effect", "mean of the part beyond compute", "median", "maximum", "bias", "tau",
-    "inverted by > 5 %", "orderings right",
-)  # fmt: skip
+    "what",
+    "n",
+    "mean",
+    "of no effect",
+    "mean of the part beyond compute",
+    "median",
+    "maximum",
+    "bias",
+    "tau",
+    "inverted by > 5 %",
+    "orderings right",
+)
 
 
 def main() -> None:
@@ -51,8 +57,6 @@ def main() -> None:
     for path in (path for one in drawn for path in one.files):
         if path.suffix not in KEPT:
             path.unlink()
-    REPRODUCTION.write_text(reproduction_page(rows))
-    OPTIONS.write_text(options_page())
     for page, blocks in blocks_of_pages().items():
         page.write_text(with_blocks(page.read_text(), blocks))
     README.write_text(updated(README.read_text(), rows))
@@ -64,9 +68,12 @@ def reference_rows() -> list[Row]:
 
 
 def blocks_of_pages() -> dict[Path, dict[str, str]]:
-    """Return the blocks of each page of docs/ that is written by hand otherwise."""
+    """Return the blocks of each page that is written by hand otherwise."""
     docs, rows = ROOT / "docs", reference_rows()
-    return {
+    papers = {
+        ROOT / "experiments" / paper / "README.md": {"claims": text} for paper, text in paper_blocks(rows).items()
+    }
+    return papers | {
         ADVISE: {"answer": answer_block()},
         docs / "edition2026.md": {"sentence": edition_block(rows), "bandwidths": bandwidth_block(rows)},
         docs / "auto.md": {

@@ -34,7 +34,7 @@ from experiments.common.figures.drawing import Inputs
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.timelines import COLOURS as STAGES
-from experiments.common.pages.reproduction import is_of, obtained, source
+from experiments.common.pages.reproduction import by_other_times, is_of, obtained, source
 from ssfx.advice.cases import simulate_case
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
@@ -58,7 +58,7 @@ def report_page(rows: Sequence[Row], pictures: Path) -> str:
     counted = headline(found)
     by_claim = grouped(found, lambda one: one.claim)
     ledger = {one.paper: one for one in ledgers()}
-    body = [_summary(counted), _filters(), _link_to_conditions(figures, pictures)]
+    body = [_summary(counted, by_other_times(found)), _filters(), _link_to_conditions(figures, pictures)]
     for paper, name in papers().items():
         one = ledger[paper]
         said = f"{escape(one.title)}, {escape(one.venue)}. {sentence(by_paper(counted)[paper])}"
@@ -82,7 +82,7 @@ def report_page(rows: Sequence[Row], pictures: Path) -> str:
     )
 
 
-def _summary(counted: Mapping[str, Verdict]) -> str:
+def _summary(counted: Mapping[str, Verdict], by_times: str) -> str:
     names = papers()
     links = {f'<a href="#{paper}">{names[paper]}</a>': counts for paper, counts in by_paper(counted).items()}
     tables = [
@@ -95,7 +95,7 @@ def _summary(counted: Mapping[str, Verdict]) -> str:
         f"<h1>What the papers claim, and what ssfx finds</h1><p><b>{found.total()} claims of {len(names)} papers: "
         f"{sentence(found)}.</b></p><p>A claim agrees where our range lies inside the stated one, partly where they "
         "overlap, and disagrees where they do not. Simulated values rest on the costs that stand beside them; nothing "
-        f'is fitted to a claim.</p><div class="tables">{"".join(tables)}</div>'
+        f'is fitted to a claim. {by_times}</p><div class="tables">{"".join(tables)}</div>'
     )
 
 
@@ -132,9 +132,14 @@ def _link_to_conditions(figures: Sequence[Figure], pictures: Path) -> str:
 
 
 def _artifact(
-    artifact: Mapping[str, Any], ledger: Ledger, figures: Sequence[Figure], by_claim: Mapping[str, Sequence[Verdict]],
-    counted: Mapping[str, Verdict], rows: Sequence[Row], pictures: Path,
-) -> str:  # fmt: skip
+    artifact: Mapping[str, Any],
+    ledger: Ledger,
+    figures: Sequence[Figure],
+    by_claim: Mapping[str, Sequence[Verdict]],
+    counted: Mapping[str, Verdict],
+    rows: Sequence[Row],
+    pictures: Path,
+) -> str:
     own = [figure for figure in figures if is_of(figure, artifact["id"])]
     shown = "".join(_figure(figure, rows, pictures, artifact["id"]) for figure in own)
     missing = "" if own else '<p class="why">ssfx has no figure of it.</p>'

@@ -1,12 +1,10 @@
-"""The page docs/reproduction.md: every artifact of the papers with its figure, its rows, and every claim about it."""
+"""What came of the papers' claims: the README's table, and in each paper's README a line for every artifact."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from experiments.common.claims.grouped import grouped
-from experiments.common.claims.ledger import Ledger, PaperClaim, ledgers
+from experiments.common.claims.ledger import ledgers
 from experiments.common.claims.verdicts import (
     COLUMNS,
     JUDGED,
@@ -14,8 +12,8 @@ from experiments.common.claims.verdicts import (
     by_kind,
     by_paper,
     by_source,
+    counts,
     headline,
-    paper_says,
     papers,
     tested,
     total,
@@ -24,44 +22,36 @@ from experiments.common.evaluation.gpu_times import NAME
 from experiments.common.figures.discovery import chosen, discover, experiments_dir
 from experiments.common.figures.every_claim import headlines, verdicts
 from experiments.common.figures.figure import Figure
-from experiments.common.pages.markdown import NOTE, code, table
+from experiments.common.pages.markdown import table
 from ssfx.core.rows import Row
 
 IMAGES = experiments_dir().parent / "docs" / "img"
 
-INTRODUCTION = """\
-Every figure, table, algorithm and set-up of the papers: our figure, the command that makes its rows, the rows that are
-committed, and every claim about it with a verdict. [Experiments](experiments.md) has the settings and what the papers
-leave open. A claim *agrees* where our range lies inside the stated one, *partly* where they overlap, and *disagrees*
-where they do not. It is *not comparable* where our rows come from other conditions, and *not attempted* where nothing
-of ssfx speaks to it; then the last column says why. No model of time was fitted to a claim. Simulated and real rows are
-never mixed, but for times to a quality: measured steps times simulated seconds. The claims are those of
-`experiments/<paper>/claims.json`, in our words.
 
-Quality comes from trainings of 1,000 steps and more alone. Small networks cannot repeat a level, so sign and rank of a
-gap are judged, against the noise of seeds (95 %, pooled over all methods of a network). What that hides is not decided.
-
-None of these tables is typed: `make docs` writes them, and a test fails when the committed rows give others.
-`ssfx report` makes one page of the same with all figures, for a browser."""
-
-
-def reproduction_page(rows: Sequence[Row]) -> str:
-    """Return the whole page as `rows` give it."""
+def paper_blocks(rows: Sequence[Row]) -> dict[str, str]:
+    """Return for each paper a table with a line for every figure: what it shows, and what came of its claims."""
     figures = chosen([])
-    found = verdicts(figures, rows)
-    by_claim = grouped(found, lambda one: one.claim)
-    said = textwrap.fill(f"{summary(headline(found), rows)} {by_other_times(found)}", 120)
-    parts = [f"# Reproduction, paper by paper\n\n<!-- {NOTE} -->\n\n{INTRODUCTION}\n\n{said}"]
-    ledger = {one.paper: one for one in ledgers()}
-    for paper in papers():
-        parts.append(f"## {paper}\n\n{ledger[paper].title}, {ledger[paper].venue}.")
-        for artifact in ledger[paper].artifacts:
-            parts.append(_section(artifact, figures, ledger[paper], by_claim, rows))
-    named = {artifact["id"] for one in ledgers() for artifact in one.artifacts}
-    for figure in figures:
-        if not any(is_of(figure, name) for name in named):
-            parts.append("\n\n".join(_figure(figure, rows)))
-    return "\n\n".join(parts) + "\n"
+    counted = headline(verdicts(figures, rows))
+    blocks = {}
+    for ledger in ledgers():
+        lines = []
+        for artifact in ledger.artifacts:
+            of = counts([claim for claim in ledger.claims if claim.artifact == artifact["id"]], counted)
+            outcome = ", ".join(f"{of[column]} {column}" for column in COLUMNS if of[column]) or "-"
+            own = [figure for figure in figures if is_of(figure, artifact["id"])]
+            lines += [(_link(one), one.title, outcome if one is own[0] else "") for one in own]
+            if not own:
+                lines.append((artifact["id"], artifact["title"], outcome))
+        shown = [one for one in figures if one.name.partition(".")[0] == ledger.paper]
+        named = [artifact["id"] for artifact in ledger.artifacts]
+        lines += [(_link(one), one.title, "-") for one in shown if not any(is_of(one, name) for name in named)]
+        blocks[ledger.paper] = table(("figure", "shows", "claims"), lines)
+    return blocks
+
+
+def _link(figure: Figure) -> str:
+    picture = IMAGES / f"{figure.name}.png"
+    return f"[{figure.name}](../../docs/img/{picture.name})" if picture.exists() else figure.name
 
 
 def obtained(rows: Sequence[Row]) -> str:
@@ -82,45 +72,6 @@ def is_of(figure: Figure, artifact: str) -> bool:
     return figure.name == artifact or figure.name.startswith(f"{artifact}_")
 
 
-def _section(
-    artifact: Mapping[str, Any], figures: Sequence[Figure], ledger: Ledger, verdicts: Mapping[str, Sequence[Verdict]],
-    rows: Sequence[Row],
-) -> str:  # fmt: skip
-    parts = [f"### {artifact['id']}", f"In the paper: {artifact['title'][0].lower()}{artifact['title'][1:]}."]
-    for figure in (figure for figure in figures if is_of(figure, artifact["id"])):
-        parts += _figure(figure, rows, heading=figure.name != artifact["id"])
-    claims = [claim for claim in ledger.claims if claim.artifact == artifact["id"]]
-    if claims:
-        parts.append(claim_table(claims, verdicts))
-    return "\n\n".join(parts)
-
-
-def _figure(figure: Figure, rows: Sequence[Row], *, heading: bool = True) -> list[str]:
-    chosen = figure.select(rows)
-    title = f"{figure.title[0].upper()}{figure.title[1:]}."
-    parts = [f"### {figure.name}"] if heading else []
-    parts += [title, f"    {figure.command}"]
-    if figure.needs:
-        parts.append(f"**Rows.** {obtained(chosen)}.")
-    if chosen or not figure.needs:
-        # a figure of which only the baseline has rows draws nothing
-        if (IMAGES / f"{figure.name}.png").exists():
-            parts.append(f"![{figure.title}](img/{figure.name}.png)")
-        parts.append(f"**What it shows.** {figure.finding(chosen)}.")
-        parts += [" ".join(figure.notes)] if figure.notes else []
-    return parts
-
-
-def claim_table(claims: Sequence[PaperClaim], verdicts: Mapping[str, Sequence[Verdict]]) -> str:
-    """Return the claims as a table, a line for each verdict."""
-    lines = []
-    for claim in claims:
-        for number, one in enumerate(verdicts[claim.id]):
-            first = (code(claim.id), claim.statement, paper_says(claim)) if number == 0 else ("", "", "")
-            lines.append((*first, one.ours or "-", source(one), one.outcome, one.reason or "-"))
-    return table(("claim", "says", "paper", "here", "source", "verdict", "why"), lines)
-
-
 def source(one: Verdict) -> str:
     """Return where a value comes from, in words; "-" for none."""
     if one.source == "none":
@@ -136,7 +87,6 @@ def _seconds(row: Row) -> float:
 
 # ---- The README's table of claims: what came of them, paper by paper -------------------------------------------------
 
-PAGE = "docs/reproduction.md"
 HEAD = ("paper", "claims", *COLUMNS)
 
 
@@ -145,7 +95,11 @@ def status_block(rows: Sequence[Row]) -> str:
     verdicts = headlines(discover().values(), rows)
     names = papers()
     lines = [
-        (f"[{names[paper]}]({PAGE}#{paper})", str(found.total()), *(str(found[column]) for column in COLUMNS))
+        (
+            f"[{names[paper]}](experiments/{paper}/README.md)",
+            str(found.total()),
+            *(str(found[column]) for column in COLUMNS),
+        )
         for paper, found in by_paper(verdicts).items()
     ]
     return f"{textwrap.fill(summary(verdicts, rows), 120)}\n\n{table(HEAD, lines)}"
@@ -157,9 +111,7 @@ def summary(verdicts: Mapping[str, Verdict], rows: Sequence[Row]) -> str:
     restated = [one for one in verdicts.values() if one.source == "restated"]
     as_stated = sum(one.outcome == "agrees" for one in restated)
     sources, kinds = (
-        "; ".join(
-            f"{name}: {counts['agrees']} of {tested(counts)} agree" for name, counts in by.items() if tested(counts)
-        )
+        "; ".join(f"{name}: {one['agrees']} of {tested(one)} agree" for name, one in by.items() if tested(one))
         for by in (by_source(verdicts), by_kind(verdicts))
     )
     return (

@@ -1,11 +1,12 @@
 """MiCRO's error, density, threshold and accuracy in long runs: Figs. 2, 4, 5, 7 and 8."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise, repeat
+from math import inf
 from statistics import fmean, pstdev
 
-from experiments.common.claims.verdicts import Outcome, Source, Verdict
-from experiments.common.evaluation.artifacts import Judged, long_figure
+from experiments.common.claims.verdicts import Outcome, Verdict
+from experiments.common.evaluation.artifacts import Answer, Judged, both, long_figure
 from experiments.common.evaluation.configured import conf
 from experiments.common.evaluation.gaps import (
     COMMAND,
@@ -24,13 +25,12 @@ from experiments.common.evaluation.gaps import (
     there_is,
     usual,
 )
-from experiments.common.evaluation.judging import absent, held, says
 from experiments.common.evaluation.micro_steps import MODELS, SORTS_NOTHING, iteration_s, timed
 from experiments.common.evaluation.quality_panels import Curves, Panel, Quality, origin, points
 from experiments.common.evaluation.row_steps import values_by_calibration
 from experiments.common.figures.auto import AUTO, COLOUR
-from experiments.common.figures.figure import Figure, say_origin
-from experiments.common.figures.style import COLUMN_IN, Picture, caption_text, plt
+from experiments.common.figures.figure import Sketch
+from experiments.common.figures.style import Axes, Table
 from experiments.common.validation.published_steps import Steps, number
 from ssfx.core.lazy import numpy as np
 from ssfx.core.rows import Row
@@ -61,12 +61,8 @@ def runs(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 def late(rows: Sequence[Row]) -> float | None:
     """Return the density that all ranks sent over the one that was set, mean of the second half; None if unknown."""
-    ratios = []
-    for row in rows:
-        found = recorded(row, "union_density")
-        if found and row.case.density:
-            ratios.append(fmean(found[len(found) // 2 :]) / row.case.density)
-    return fmean(ratios) if ratios else None
+    found = [(half, row.case.density) for row in rows if (half := halves(row, "union_density")[1]) and row.case.density]
+    return fmean(fmean(half) / density for half, density in found) if found else None
 
 
 def scaled(row: Row) -> tuple[list[float], list[float], list[float]]:
@@ -108,8 +104,13 @@ def judged_times(
     """
     states = [max(a) < min(b) if max(a) < min(b) or min(a) > max(b) else None for a, b in pairs]
     right, wrong = states.count(True), states.count(False)
-    outcome: Outcome = "disagrees" if wrong else "not comparable" if missing else (
-        "agrees" if right == len(states) else "partly" if right else "not comparable")  # fmt: skip
+    outcome: Outcome = (
+        "disagrees"
+        if wrong
+        else "not comparable"
+        if missing
+        else ("agrees" if right == len(states) else "partly" if right else "not comparable")
+    )
     text = f"shorter for all seeds in {right} of {len(states)} pairs, longer for all in {wrong}"
     reason = f"Steps of long runs ({ONE}) times simulated steps of the paper's networks on its cluster."
     if missing:
@@ -118,19 +119,18 @@ def judged_times(
 
 
 def _best_so_far(row: Row) -> list[tuple[float, float]]:
-    found: list[tuple[float, float]] = []
-    for step, value in points(row, "step", "top1"):
-        found.append((step, max(value, found[-1][1] if found else value)))
-    return found
+    found = points(row, "step", "top1")
+    return list(zip((step for step, _ in found), accumulate((top for _, top in found), max), strict=True))
 
 
 WITH_TIMES = {"experiment": (LONG, "micro_clusters").__contains__}
 """Needs of figures that also take simulated steps."""
 
 
-def recorded(row: Row, column: str) -> list[float]:
-    """Return the values of a column of a row's curve."""
-    return [value for (value,) in points(row, column)]
+def halves(row: Row, column: str) -> tuple[list[float], list[float]]:
+    """Return the values of a column of a row's curve in both halves of training."""
+    found = [value for (value,) in points(row, column)]
+    return found[: len(found) // 2], found[len(found) // 2 :]
 
 
 def _tasks(rows: Iterable[Row], label: Callable[[Row], str]) -> list[Task]:
@@ -150,37 +150,26 @@ STEADY = 0.1
 """Standard deviation of an error over its mean, in the second half of training, up to which it counts as steady."""
 
 
-def _fig2_verdicts(rows: list[Row]) -> list[Verdict]:
+def _fig2_answers(rows: list[Row]) -> dict[str, Answer]:
     """Return in how many steps the error of hard threshold is lower, and whether it is steady."""
-    found = [absent("micro.fig2.gpus", f"ours ran on {GROUP} CPU workers")]
     own = runs(rows)
-    pairs = [
-        (a, b)
-        for one, other in zip(own.get("hard threshold", ()), own.get("Top-k", ()), strict=False)
-        for a, b in zip(one.curve.get("error_norm", []), other.curve.get("error_norm", []), strict=False)
-        if a is not None and b is not None
-    ]
+    first, second = ([row.curve.get("error_norm", []) for row in own.get(name, ())] for name in TWO)
+    both_ran = (pair for a, b in zip(second, first, strict=False) for pair in zip(a, b, strict=False))
+    pairs = [(a, b) for a, b in both_ran if a is not None and b is not None]
     if not pairs:
-        return [*found, no_row("micro.fig2.order", [name for name in TWO if name not in own])]
+        return {"micro.fig2.order": no_row("micro.fig2.order", [name for name in TWO if name not in own])}
     lower = sum(a < b for a, b in pairs) / len(pairs)
-    varies = max(_varies(row) for row in own["hard threshold"])
+    varies = max(pstdev(half) / fmean(half) for _, half in map(halves, own["hard threshold"], repeat("error_norm")))
     text = f"lower in {100 * lower:.0f} % of the measured steps; varies by {100 * varies:.0f} % in the second half"
-    below, steady = lower > 0.5, varies <= STEADY
-    outcome: Outcome = "agrees" if below and steady else "partly" if below or steady else "disagrees"
-    return [*found, says("micro.fig2.order", outcome, text, ONE, source="measured")]
-
-
-def _varies(row: Row) -> float:
-    errors = recorded(row, "error_norm")
-    half = errors[len(errors) // 2 :]
-    return pstdev(half) / fmean(half)
+    return {"micro.fig2.order": (both(lower > 0.5, varies <= STEADY), text)}
 
 
 FIG2 = long_figure(
-    "micro.fig2", "Error over steps of Top-k and hard threshold",
+    "micro.fig2",
+    "Error over steps of Top-k and hard threshold",
     Curves(runs, {name: COLOURS[name] for name in TWO}, "error_norm", "mean error norm"),
-    Judged(_fig2_verdicts, cost=COST),
-)  # fmt: skip
+    Judged(_fig2_answers, cost=COST, source="measured", why=ONE),
+)
 
 
 # ---- Fig. 4: accuracy over steps; over time with simulated steps -----------------------------------------------------
@@ -206,7 +195,7 @@ def _fig4(rows: list[Row]) -> list[Panel]:
     return [Panel(task.model, task, {**COLOURS, AUTO: COLOUR}, "MiCRO")] if task else []
 
 
-def _fig4_verdicts(rows: list[Row]) -> list[Verdict]:
+def _fig4_answers(rows: list[Row]) -> dict[str, Answer]:
     """Return whether Top-k leads CLT-k, who is there first by simulated steps, and how far apart runs end.
 
     Each claim rests on the pairs that it names. That all end alike is said of networks that converged.
@@ -214,20 +203,19 @@ def _fig4_verdicts(rows: list[Row]) -> list[Verdict]:
     sweep = conf("experiment", "micro_clusters")["experiment"]["sweep"]
     task, own = _task(rows), runs(rows)
     there = [task] if task else []
-    words = task.words if task else ""
     ends = gaps(there, *((name, "MiCRO", "equal") for name in COLOURS if name != "MiCRO"))
     text = "; ".join(f"{what} {gap}" for what, gap, _ in ends)
     lead = gaps(there, ("Top-k", "CLT-k", "not below"))
     two = {name: there_is(there, name) for name in ("Top-k", "CLT-k") if not task or not task.knows(name)}
     alike, topk_cltk = "micro.fig4.accuracy", "micro.fig4.topk_cltk"
-    return [
-        held("micro.fig4.settings", 2 * len(sweep["workload"]) * len(sweep["density"]), tolerance=0.0,
-             reason="as many settings with both data sets; a simulated step does not depend on the data set"),
-        Verdict(alike, "not comparable", text, "measured", "", UNCONVERGED, COMMAND, COST) if ends
+    return {
+        "micro.fig4.settings": 2 * len(sweep["workload"]) * len(sweep["density"]),
+        alike: Verdict(alike, "not comparable", text, "measured", "", UNCONVERGED, COMMAND, COST)
+        if ends
         else no_row(alike, [name for name in COLOURS if name not in own]),
-        judged_order(topk_cltk, lead, words, two),
-        *(verdict for claim, order in ORDERS.items() for verdict in _fig4_times(claim, order, rows, own)),
-    ]  # fmt: skip
+        topk_cltk: judged_order(topk_cltk, lead, task.words if task else "", two),
+        **{claim: _fig4_times(claim, order, rows, own) for claim, order in ORDERS.items()},
+    }
 
 
 def _fig4_times(
@@ -253,9 +241,12 @@ def _times(steps: Steps, model: str, counts: dict[str, list[float]]) -> dict[str
 
 
 FIG4 = long_figure(
-    "micro.fig4", "Accuracy of four sparsifiers", Quality(_fig4),
-    Judged(_fig4_verdicts, cost=COST, not_comparable=SORTED), needs=WITH_TIMES,
-)  # fmt: skip
+    "micro.fig4",
+    "Accuracy of four sparsifiers",
+    Quality(_fig4),
+    Judged(_fig4_answers, cost=COST, not_comparable=SORTED),
+    needs=WITH_TIMES,
+)
 
 
 # ---- Fig. 5: density -------------------------------------------------------------------------------------------------
@@ -266,52 +257,38 @@ TRAINING_IMAGES, PAPER_WORKERS = 50_000, 16
 """Of CIFAR-10 and CIFAR-100, and of the paper."""
 
 
-def _fig5_verdicts(rows: list[Row]) -> list[Verdict]:
+def _fig5_answers(rows: list[Row]) -> dict[str, Answer]:
     """Return densities over the one that was set, in the second half of training."""
     batch, epochs = conf("workload", "resnet18_cifar10")["batch_size"], int(number("micro.setup.decay_epoch"))
-    images = TRAINING_IMAGES // PAPER_WORKERS
+    images, own = TRAINING_IMAGES // PAPER_WORKERS, runs(rows)
     first, last = epochs * (images // batch), epochs * -(-images // batch)
-    found = [
-        held("micro.iii.hard_fixed", 1.0, tolerance=0.0, reason="the threshold is an option of the compressor",
-             source="restated"),
-        says("micro.fig5.drop", first <= number("micro.fig5.drop") <= last, f"{first:,} to {last:,} iterations",
-             "150 epochs of 97 or 98 iterations: when the paper's learning rate decays (MI-04)", source="restated"),
-    ]  # fmt: skip
-    own = runs(rows)
+    found: dict[str, Answer] = {
+        "micro.iii.hard_fixed": 1.0,
+        "micro.fig5.drop": (first <= number("micro.fig5.drop") <= last, f"{first:,} to {last:,} iterations"),
+    }
     for claim, name, low, high in (
         ("micro.fig5.micro", "MiCRO", 1 - BAND, 1 + BAND),
-        ("micro.fig5.topk", "Top-k", 1 + 1e-9, float(GROUP)),
+        ("micro.fig5.topk", "Top-k", 1 + 1e-9, float(GROUP)),  # the workers' number bounds the union
+        ("micro.fig5.hard", "hard threshold", 1 + BAND, inf),
     ):
         ratio = late(own.get(name, ()))
         if ratio is None:
-            found.append(no_row(claim, [name]))
-        else:
-            text = f"{ratio:.2f}x of what was set"
-            by_rule: Source = "restated" if name == "Top-k" else "measured"  # the workers' number bounds the union
-            found.append(says(claim, low <= ratio <= high, text, ONE, source=by_rule))
-    hard = own.get("hard threshold", [])
-    ratio = late(hard)
-    return [*found, no_row("micro.fig5.hard", ["hard threshold"]) if ratio is None else _hard(hard, ratio)]
-
-
-def _hard(rows: list[Row], ratio: float) -> Verdict:
-    """Return whether the density of a hard threshold is far above the one that was set, and rises in every run."""
-    halves = []
-    for row in rows:
-        density = recorded(row, "union_density")
-        halves.append((fmean(density[: len(density) // 2]), fmean(density[len(density) // 2 :])))
-    rising = sum(early < end for early, end in halves)
-    above, always = ratio > 1 + BAND, rising == len(halves)
-    outcome: Outcome = "agrees" if above and always else "partly" if above or always else "disagrees"
-    text = f"{ratio:.2f}x of what was set; rises in {rising} of {len(halves)} runs"
-    return says("micro.fig5.hard", outcome, text, ONE, source="measured")
+            found[claim] = no_row(claim, [name])
+            continue
+        found[claim] = low <= ratio <= high, f"{ratio:.2f}x of what was set"
+        if name == "hard threshold":  # it is to rise, too, in every run
+            rising = [fmean(early) < fmean(end) for early, end in map(halves, own[name], repeat("union_density"))]
+            text = f"{ratio:.2f}x of what was set; rises in {sum(rising)} of {len(rising)} runs"
+            found[claim] = both(ratio > low, all(rising)), text
+    return found
 
 
 FIG5 = long_figure(
-    "micro.fig5", "Density over steps of four sparsifiers",
+    "micro.fig5",
+    "Density over steps of four sparsifiers",
     Curves(runs, COLOURS, "union_density", "density sent by all", set_to=DENSITY),
-    Judged(_fig5_verdicts, cost=COST),
-)  # fmt: skip
+    Judged(_fig5_answers, cost=COST, source="measured", why=ONE),
+)
 
 
 # ---- Fig. 7: numbers of workers --------------------------------------------------------------------------------------
@@ -354,11 +331,12 @@ def _fig7_verdicts(rows: list[Row]) -> list[Verdict]:
 
 
 FIG7 = long_figure(
-    "micro.fig7", "Accuracy of MiCRO by number of workers",
+    "micro.fig7",
+    "Accuracy of MiCRO by number of workers",
     Quality(lambda rows: [Panel(one.model, one, SHADES, "2 workers") for one in _tasks(rows, workers)[:1]]),
     Judged(_fig7_verdicts, cost=COST),
     needs=WITH_TIMES,
-)  # fmt: skip
+)
 
 
 # ---- Fig. 8: threshold and error -------------------------------------------------------------------------------------
@@ -369,41 +347,41 @@ def thresholds(rows: list[Row]) -> list[Row]:
     return [row for row in runs(rows).get("MiCRO", ()) if scaled(row)[0]]
 
 
-def _fig8(figure: Figure, rows: list[Row]) -> Picture | None:
-    """Return the threshold over steps beside the error, rescaled by the ratio of their sums as in the paper."""
-    rows = thresholds(rows)
-    if not rows:
-        return None
+def _fig8(axis: Axes, rows: list[Row]) -> Table:
+    """Draw the threshold over steps beside the error, rescaled by the ratio of their sums as in the paper."""
     table = []
-    canvas, axis = plt.subplots(figsize=(1.4 * COLUMN_IN, 2.5), layout="constrained")
     for seed, row in enumerate(rows):
         steps, threshold, error = scaled(row)
         axis.plot(steps, threshold, color="#5b2a86", linewidth=1.1, label="threshold" if seed == 0 else None)
         axis.plot(steps, error, color="#d55e00", linewidth=0.9, label="error, rescaled" if seed == 0 else None)
-        table += [
-            {"seed": row.case.seed, "step": step, "threshold": a, "scaled_error": b}
-            for step, a, b in zip(steps, threshold, error, strict=True)
-        ]
-    axis.set(xlabel="step", ylabel="threshold")
-    axis.set_title(rows[0].case.model, loc="left", fontweight="bold")
+        lines = zip(steps, threshold, error, strict=True)
+        table += [{"seed": row.case.seed, "step": step, "threshold": a, "scaled_error": b} for step, a, b in lines]
     axis.legend()
-    axis.grid()
-    say_origin(canvas, caption_text([origin(rows, "a line for each of")], canvas.get_figwidth()))
-    return canvas, table, rows
+    return table
 
 
-def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:
+def _fig8_answers(rows: list[Row]) -> dict[str, Answer]:
     """Return the correlation of the ranks of threshold and error; one setting is at most a part of every one."""
-    own = thresholds(rows)
-    if not own:
-        return [no_row(claim, ["MiCRO"]) for claim in ("micro.fig8.scale", "micro.fig8.track")]
-    scale = "the rescaling of the figure is done as the text says: sum of thresholds over sum of errors"
-    ranks = [follows(row) for row in own]
+    ranks = [follows(row) for row in thresholds(rows)]
+    if not ranks:
+        return {claim: no_row(claim, ["MiCRO"]) for claim in ("micro.fig8.scale", "micro.fig8.track")}
     text = f"rank correlation {min(ranks):.2f} to {max(ranks):.2f}"
-    return [
-        says("micro.fig8.scale", "agrees", "applied in the figure", scale, source="restated"),
-        says("micro.fig8.track", "partly" if min(ranks) > 0 else False, text, ONE, source="measured"),
-    ]
+    return {
+        "micro.fig8.scale": ("agrees", "applied in the figure"),
+        "micro.fig8.track": ("partly" if min(ranks) > 0 else False, text),
+    }
 
 
-FIG8 = long_figure("micro.fig8", "Threshold and scaled error of MiCRO", _fig8, Judged(_fig8_verdicts, cost=COST))
+FIG8 = long_figure(
+    "micro.fig8",
+    "Threshold and scaled error of MiCRO",
+    Sketch(
+        _fig8,
+        [("{}", "step", "threshold")],
+        lambda rows: origin(rows, "a line for each of"),
+        (1.4, 2.5),
+        thresholds,
+        needs_rows=True,
+    ),
+    Judged(_fig8_answers, cost=COST, source="measured", why=ONE),
+)

@@ -2,10 +2,9 @@
 
 from itertools import pairwise
 
-from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.artifacts import Judged
+from experiments.common.evaluation.artifacts import Answer, Judged
 from experiments.common.evaluation.configured import bytes_per_element
-from experiments.common.evaluation.judging import absent, held, says
+from experiments.common.evaluation.judging import held
 from experiments.common.evaluation.micro_steps import (
     DENSITIES,
     LABELS,
@@ -18,7 +17,7 @@ from experiments.common.evaluation.micro_steps import (
 )
 from experiments.common.evaluation.row_steps import by_calibration, in_all, rows_by_calibration
 from experiments.common.evaluation.selection_example import DENSITY, build_up_without_common_part, run
-from experiments.common.evaluation.step_plots import PARTS, Parts
+from experiments.common.evaluation.step_plots import Parts
 from experiments.common.figures.auto import AT_DENSITY
 from experiments.common.figures.figure import Figure, simulated
 from experiments.common.validation.published_steps import Steps, stated
@@ -45,29 +44,27 @@ def _fig1(rows: list[Row]) -> dict[str, dict[str, dict[str, Row]]]:
     }
 
 
-def _fig1_verdicts(rows: list[Row]) -> list[Verdict]:
-    """Return verdicts on density and build-up, and why selection by sorting has none."""
-    moved = f"{bytes_per_element('topk'):.0f} bytes moved per element, whatever k"
+def _fig1_answers(rows: list[Row]) -> dict[str, Answer]:
+    """Return density and build-up; traffic of a ring would rise without any build-up, too."""
     ratio, limit = run("topk").ratio, stated("micro.intro.buildup")[1]
-    return [
-        absent("micro.intro.sort_cost", SORTS_NOTHING, "not comparable", moved),
-        held("micro.fig1.density", DENSITY, tolerance=0.0),
-        *(held(f"micro.fig1.n{workers}", workers, tolerance=0.0) for workers in WORKERS),
-        says("micro.fig1.hard_density", run("hardthr").ratio > 1.1, f"{run('hardthr').ratio:.0f}x of what was set",
-             "on made-up gradients with error feedback; of real ones see Fig. 5"),
-        _build_up(),
-        held("micro.intro.buildup", ratio, reason=f"{ratio:.1f}x on made-up gradients that share half of "
-             f"their magnitude; {build_up_without_common_part():.1f}x if they shared nothing, at most {limit:g}x"),
-    ]  # fmt: skip
-
-
-def _build_up() -> Verdict:
-    """Return whether more workers send a higher density; traffic of a ring would rise without any build-up, too."""
     series = {name: [run(key, workers=n).ratio for n in WORKERS] for key, name in ADDING.items()}
     grows = all(a < b for one in series.values() for a, b in pairwise(one))
-    ours = "; ".join(f"{name} {', '.join(f'{ratio:.1f}x' for ratio in one)}" for name, one in series.items())
-    why = f"density over what was set, on made-up gradients of {', '.join(map(str, WORKERS))} workers"
-    return says("micro.intro.buildup_grows", grows, ours, why)
+    return {
+        "micro.intro.sort_cost": f"{bytes_per_element('topk'):.0f} bytes moved per element, whatever k",
+        "micro.fig1.density": DENSITY,
+        **{f"micro.fig1.n{workers}": workers for workers in WORKERS},
+        "micro.fig1.hard_density": (run("hardthr").ratio > 1.1, f"{run('hardthr').ratio:.0f}x of what was set"),
+        "micro.intro.buildup_grows": (
+            grows,
+            "; ".join(f"{name} {', '.join(f'{ratio:.1f}x' for ratio in one)}" for name, one in series.items()),
+        ),
+        "micro.intro.buildup": held(
+            "micro.intro.buildup",
+            ratio,
+            reason=f"{ratio:.1f}x on made-up gradients that share half of their magnitude; "
+            f"{build_up_without_common_part():.1f}x if they shared nothing, at most {limit:g}x",
+        ),
+    }
 
 
 def _constant(steps: Steps) -> tuple[bool, str]:
@@ -79,28 +76,18 @@ def _constant(steps: Steps) -> tuple[bool, str]:
 
 
 FIG1 = Figure(
-    "micro.fig1", "Why sparsifiers do not scale", Parts(_fig1),
+    "micro.fig1",
+    "Why sparsifiers do not scale",
+    Parts(_fig1),
     Judged(
-        _fig1_verdicts, orders={"micro.fig1.constant": _constant}, not_comparable={"micro.fig1.constant": SORTS_NOTHING}
+        _fig1_answers, orders={"micro.fig1.constant": _constant}, not_comparable={"micro.fig1.constant": SORTS_NOTHING}
     ),
     needs=simulated("micro_clusters"),
-)  # fmt: skip
-
+)
 
 # ---- Fig. 6: by network and density; the data set does not matter to a simulated step --------------------------------
 
 SORTING, THRESHOLDS = ("topk", "cltk"), ("hard_threshold", "micro")
-
-
-def _fig6_verdicts(rows: list[Row]) -> list[Verdict]:
-    if not by_calibration(rows):
-        return []
-    parts = f"{len(PARTS)} parts here: forward and backward are one, partitioning is part of compression"
-    return [
-        absent("micro.fig6.parts", parts, "not comparable"),
-        absent("micro.intro.threshold_fast", SORTS_NOTHING, "not comparable"),
-        absent("micro.fig6.zero", "the threshold's update is not timed apart from the selection"),
-    ]
 
 
 def _every(steps: Steps) -> list[dict[str, float]]:
@@ -121,9 +108,14 @@ FIG6_ORDERS = {
     ),
 }
 FIG6 = Figure(
-    "micro.fig6", "Parts of an iteration of four sparsifiers", Parts(panels),
+    "micro.fig6",
+    "Parts of an iteration of four sparsifiers",
+    Parts(panels),
     Judged(
-        _fig6_verdicts, orders=FIG6_ORDERS, not_comparable=dict.fromkeys(FIG6_ORDERS, SORTS_NOTHING)
+        lambda rows: {"micro.fig6.parts": "", "micro.intro.threshold_fast": ""} if by_calibration(rows) else {},
+        orders=FIG6_ORDERS,
+        not_comparable=dict.fromkeys(FIG6_ORDERS, SORTS_NOTHING),
     ),
-    needs=simulated("micro_clusters"), notes=(AT_DENSITY,),
-)  # fmt: skip
+    needs=simulated("micro_clusters"),
+    notes=(AT_DENSITY,),
+)

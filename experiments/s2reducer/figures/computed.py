@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.common.claims.verdicts import Verdict
-from experiments.common.evaluation.artifacts import CONFIGURED, Claims, Judged
+from experiments.common.evaluation.artifacts import CONFIGURED, Answer, Claims, Judged
 from experiments.common.evaluation.configured import cluster, conf, settings
 from experiments.common.evaluation.judging import held, says
 from experiments.common.evaluation.sketch_example import (
@@ -63,17 +63,17 @@ ROUNDING = 1e-9
 """Sums in another order differ by this much at most."""
 
 
-def _alg1(rows: list[Row]) -> list[Verdict]:
-    """Return a verdict on every property: sketches add up, bitmaps unite exactly, zeros may be skipped."""
-    sum_error, zero_error, wrong = linearity(), zeros_skipped(), wrong_blocks()
+def _alg1(rows: list[Row]) -> dict[str, Answer]:
+    """Answer every property: sketches add up, bitmaps unite exactly, zeros may be skipped."""
+    sum_error, zero_error = linearity(), zeros_skipped()
     made = collectives.build("s2_sketch")
     _, sent, cols = made.shape(64 * ELEMENTS, 2 * ELEMENTS)  # type: ignore[attr-defined]
-    return [
-        says("s2reducer.alg.linear", sum_error < ROUNDING, f"largest difference {sum_error:.1g}"),
-        held("s2reducer.alg.bitmap", wrong, tolerance=0.0),
-        says("s2reducer.alg.sketch_equal", zero_error < ROUNDING, f"largest difference {zero_error:.1g}"),
-        held("s2reducer.alg.ratio", cols * made.options.rows / (sent * made.options.block), tolerance=0.0),
-    ]
+    return {
+        "s2reducer.alg.linear": (sum_error < ROUNDING, f"largest difference {sum_error:.1g}"),
+        "s2reducer.alg.bitmap": wrong_blocks(),
+        "s2reducer.alg.sketch_equal": (zero_error < ROUNDING, f"largest difference {zero_error:.1g}"),
+        "s2reducer.alg.ratio": cols * made.options.rows / (sent * made.options.block),
+    }
 
 
 ALG1 = Figure("s2reducer.alg1", "What the sketch and the bitmap keep exactly", HASHED, Judged(_alg1))
@@ -83,8 +83,7 @@ ERRORS = 3.0
 """Standard errors within which a mean counts as what theory says."""
 
 
-def _theory(rows: list[Row]) -> list[Verdict]:
-    """Return a verdict on every theorem that can be tried."""
+def _theory(rows: list[Row]) -> dict[str, Answer]:
     mean, error = bias()
     equal, opposite = collisions(FEW_BUCKETS)
     ratio = number("s2reducer.appB3.best")
@@ -95,14 +94,15 @@ def _theory(rows: list[Row]) -> list[Verdict]:
         f"the sketch adds {noise:.2g} times the energy of what was sent at lambda = {ratio:g}, so the operator is no "
         "contraction (S2-06)"
     )
-    return [
-        says("s2reducer.theorem1.unbiased", abs(mean) < ERRORS * error, f"{mean:.3f} +- {error:.3f}"),
-        says(
-            "s2reducer.theorem1.collision", close,
+    delta = "s2reducer.theorem2.delta"
+    return {
+        "s2reducer.theorem1.unbiased": (abs(mean) < ERRORS * error, f"{mean:.3f} +- {error:.3f}"),
+        "s2reducer.theorem1.collision": (
+            close,
             f"{equal:.4f} and {opposite:.4f} with {FEW_BUCKETS} buckets, theory {expected:.4f}",
         ),
-        says("s2reducer.theorem2.delta", noise < 1e-6, f"error of {noise:.2g} times what was sent", grows),
-    ]  # fmt: skip
+        delta: says(delta, noise < 1e-6, f"error of {noise:.2g} times what was sent", grows),
+    }
 
 
 THEORY = Figure(
@@ -161,21 +161,23 @@ def _fig1(figure: Figure, rows: list[Row]) -> Picture:
     return canvas, table
 
 
-def _fig1_verdict(rows: list[Row]) -> list[Verdict]:
-    """Return the verdict on the number of parts and steps, by the convention by which all traffic is counted here."""
+def _fig1_answers(rows: list[Row]) -> dict[str, Answer]:
+    """Answer the number of parts and steps, by the convention by which all traffic is counted here."""
     last = ring()[-1]
     complete_parts = sum(WORKERS in (last[worker][part] for worker in range(WORKERS)) for part in range(WORKERS))
     steps = traffic("all_reduce", 4 * WORKERS, WORKERS, item_bytes=4).messages // 2
     parts = len(split_sizes(WORKERS, WORKERS))
     holds = steps == WORKERS - 1 == len(ring()) - 1 and parts == complete_parts == WORKERS
-    ours = f"{parts} parts, {steps} steps for {WORKERS} workers"
-    return [says("s2reducer.ii.ring_parts", holds, ours, source="restated")]
+    return {"s2reducer.ii.ring_parts": (holds, f"{parts} parts, {steps} steps for {WORKERS} workers")}
 
 
 FIG1: Figure = Figure(
-    "s2reducer.fig1", "How all-reduce and sparse all-gather move gradients", _fig1, Judged(_fig1_verdict),
+    "s2reducer.fig1",
+    "How all-reduce and sparse all-gather move gradients",
+    _fig1,
+    Judged(_fig1_answers),
     said=lambda rows: FIG1.judge(rows)[0].ours,
-)  # fmt: skip
+)
 
 
 # ---- Fig. 2: a worked example of sketch and bitmap, from two workers to the recovered sum ----------------------------
@@ -225,14 +227,17 @@ def _fig2_finding(rows: list[Row]) -> str:
 
 
 FIG2 = Figure(
-    "s2reducer.fig2", "Sketch and bitmap of two workers, added up and read back",
+    "s2reducer.fig2",
+    "Sketch and bitmap of two workers, added up and read back",
     Tabular(
-        {"what": "", **{f"c{i}": str(i) for i in range(SLOTS)}}, _fig2,
+        {"what": "", **{f"c{i}": str(i) for i in range(SLOTS)}},
+        _fig2,
         f"Computed by ssfx: hash functions of its collective s2_sketch, blocks of {BLOCK}, {BUCKETS} buckets; elements "
         "that share a bucket are read back with an error.",
     ),
-    Judged(), said=_fig2_finding,
-)  # fmt: skip
+    Judged(),
+    said=_fig2_finding,
+)
 
 
 # ---- Table 1: sizes of gradients -------------------------------------------------------------------------------------
@@ -265,51 +270,52 @@ def _table1(figure: Figure, rows: list[Row]) -> Table:
         for column, claim in (("embedding", f"{start}.emb"), ("dense", whole)):
             if claim in found:
                 line |= {
-                    f"paper_{column}": number(claim), column: found[claim].ours, f"{column}_is": found[claim].outcome,
-                }  # fmt: skip
+                    f"paper_{column}": number(claim),
+                    column: found[claim].ours,
+                    f"{column}_is": found[claim].outcome,
+                }
         table.append(line)
     return table
 
 
-def _table1_verdicts(rows: list[Row]) -> list[Verdict]:
-    """Return a verdict on every size."""
+def _table1_answers(rows: list[Row]) -> dict[str, Answer]:
     start = "s2reducer.table1"
     lstm = {spec.name: spec.numel for spec in model_work("lstm_650").tensors}
     embedding = max((name for name in lstm if "embed" in name or "encoder" in name), key=lstm.__getitem__)
-    of_lstm = "PowerSGD's network, 28,869 words and 3 layers; the code that the paper cites has 33,278 and 2"
-    lstm_mb = (sum(lstm.values()) - lstm[embedding]) * 4 / MB
-    found = [
-        held(f"{start}.lstm.emb", lstm[embedding] * 4 / MB, reason=of_lstm),
-        held(f"{start}.lstm.sparsity", 100 * lstm_sparsity(), reason="16 samples as in Table 2, of 30 words as "
-             "PowerSGD's, since the paper names no length; words counted on a fifth of WikiText-2"),
-        held(f"{start}.lstm.dense", lstm_mb, reason=f"{of_lstm}; 115.8 rounds to 116, and the paper prints 115"),
-        held(f"{start}.densenet", model_work("densenet40_cifar100").numel * 4 / MIB,
-             reason="in MiB, unlike the others"),
-        held(f"{start}.resnet50", model_work("resnet50_cifar100").numel * 4 / MB),
-    ]  # fmt: skip
+    found: dict[str, Answer] = {
+        f"{start}.lstm.emb": lstm[embedding] * 4 / MB,
+        f"{start}.lstm.sparsity": 100 * lstm_sparsity(),
+        f"{start}.lstm.dense": (sum(lstm.values()) - lstm[embedding]) * 4 / MB,
+        f"{start}.densenet": model_work("densenet40_cifar100").numel * 4 / MIB,
+        f"{start}.resnet50": model_work("resnet50_cifar100").numel * 4 / MB,
+    }
     for key, layers in LAYERS.items():
         (_, narrow_mb), (embedding_mb, dense_mb) = (
             [elements * 4 / MB for elements in gnmt(units, layers)] for units in UNITS
         )
         why = f"embeddings of this size need 1024 units; with 512 the rest is {narrow_mb:.1f} MB, they half (S2-05)"
-        found += [
-            held(f"{start}.{key}.emb", embedding_mb, reason="two tables of 1024 units"),
-            held(f"{start}.{key}.dense", dense_mb, reason=why),
-        ]
+        found[f"{start}.{key}.emb"] = embedding_mb
+        found[f"{start}.{key}.dense"] = held(f"{start}.{key}.dense", dense_mb, reason=why)
     return found
 
 
 TABLE1 = Figure(
-    "s2reducer.table1", "Sizes of embedding and dense gradients (MB)",
+    "s2reducer.table1",
+    "Sizes of embedding and dense gradients (MB)",
     Tabular(
         {
-            "model": "model", "paper_embedding": "paper:\nembedding", "embedding": "ssfx", "embedding_is": "outcome",
-            "paper_dense": "paper:\ndense", "dense": "ssfx", "dense_is": "outcome",
+            "model": "model",
+            "paper_embedding": "paper:\nembedding",
+            "embedding": "ssfx",
+            "embedding_is": "outcome",
+            "paper_dense": "paper:\ndense",
+            "dense": "ssfx",
+            "dense_is": "outcome",
         },
         _table1,
     ),
-    Judged(_table1_verdicts),
-)  # fmt: skip
+    Judged(_table1_answers),
+)
 
 
 # ---- Table 2, sections 1 and 4: settings -----------------------------------------------------------------------------

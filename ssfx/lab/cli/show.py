@@ -1,4 +1,4 @@
-"""`ssfx show`: one run: its case, where its time went, its plan and its files."""
+"""`ssfx show`: one run (its case, where its time went, its plan, its files), or several side by side."""
 
 import json
 from pathlib import Path
@@ -10,16 +10,13 @@ from ssfx.core.errors import ConfigError, some_of
 from ssfx.core.files import read
 from ssfx.core.paths import results_dir
 from ssfx.core.rows import METRICS, Row
+from ssfx.lab.cli.beside import show_beside
+from ssfx.lab.cli.overlay import write_overlay
 from ssfx.lab.results.store import Store
 from ssfx.planning.plan import Plan
+from ssfx.schemes import schemes
 
 _PARTS = ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
-
-
-def finished() -> list[Row]:
-    """Return the rows of this folder's runs and the committed ones."""
-    store = Store(results_dir())
-    return [*store.rows(), *store.reference_rows()]
 
 
 def found_run(run: str) -> Row:
@@ -42,16 +39,38 @@ def found_run(run: str) -> Row:
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
-@click.option("--json", "as_json", is_flag=True, help="Print the row as one JSON object.")
-def show(run: str, as_json: bool) -> None:
-    """Show the finished run whose id is RUN or begins with it; ssfx run --dry-run and ssfx status print ids."""
-    row = found_run(run)
-    run_id = row.run_id
-    if as_json:
-        click.echo(row.to_json())
+@click.argument("words", nargs=-1, required=True, metavar="RUN|SCHEME... [KEY=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="Print the row of RUN as one JSON object.")
+@click.option("--trace", is_flag=True, help="Write a step of RUN over its simulation as a Chrome trace.")
+@click.option("--step", type=click.IntRange(min=0), help="The step to trace; else the timed one nearest their median.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The trace; else the run's overlay.json.")
+@click.option("--wide", is_flag=True, help="Do not fit tables to the terminal.")
+def show(words: tuple[str, ...], as_json: bool, trace: bool, step: int | None, out: Path | None, wide: bool) -> None:
+    """Show the finished run whose id is RUN or begins with it; ssfx run --dry-run and ssfx status print ids.
+
+    Of several runs, or of schemes: a table for each setting, with dense DDP where that was run. KEY=VALUE narrows the
+    settings: model=, dataset=, cluster=, world_size=, batch_size=, density=, precision=, experiment=.
+
+    For example: ssfx show ssfusion_oi ddp model=bert_large cluster=64gpu
+    """
+    if (step is not None or out) and not trace:
+        raise ConfigError("--step and --out are of a trace; add --trace")
+    if len(words) > 1 or "=" in words[0] or words[0] in schemes:
+        if as_json or trace:
+            raise ConfigError(f"{'--trace' if trace else '--json'} is of one run; name it by its id alone")
+        show_beside(words, wide)
         return
-    case, metrics = row.case, row.metrics
+    row = found_run(words[0])
+    if trace:
+        write_overlay(row, out, step)
+    elif as_json:
+        click.echo(row.to_json())
+    else:
+        _show_run(row)
+
+
+def _show_run(row: Row) -> None:
+    run_id, case, metrics = row.run_id, row.case, row.metrics
     say(f"{run_id}  {case.label}", bold=True)
     say(f"{row.origin.kind} on {row.origin.hardware}, {row.origin.date}; commit {_commit(row)}", "  ", "")
     shown = {name: value for name, value in json.loads(case.to_json()).items() if value not in (None, "", False, {}, 0)}
@@ -63,9 +82,10 @@ def show(run: str, as_json: bool) -> None:
         if total_s and (value := metrics.get(name)) is not None
     ]
     print_table(
-        ("part of an iteration", "ms", "share"), [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")],
+        ("part of an iteration", "ms", "share"),
+        [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")],
         right={"ms", "share"},
-    )  # fmt: skip
+    )
     others = [name for name, value in metrics.items() if name not in (*_PARTS, "iteration_s") and value is not None]
     print_table(("also", "value", "what"), [(name, f"{metrics[name]:.6g}", METRICS[name]) for name in others])
     folder = Store(results_dir()).runs / run_id

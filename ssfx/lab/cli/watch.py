@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ssfx.cli.terminal import columns
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import read_json
@@ -55,7 +55,7 @@ class Snapshot:
 
 def watch(store: Store, look_s: float = LOOK_S) -> None:
     """Show the runs of `store` every `look_s` seconds, in a log file only what has changed, until none is under way."""
-    screen = sys.stdout.isatty()
+    screen = columns() is not None
     shown: list[str] = []
     while True:
         now = snapshot(store)

@@ -6,8 +6,7 @@ import hashlib
 import os
 import pickle
 from abc import abstractmethod
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core.errors import RunError
@@ -34,12 +33,15 @@ class _Images(FileDataset):
 
     def samples(self, train: bool) -> Samples:
         """Return normalised images [3, H, W] float32 with their class, augmented if they are for training."""
+        from ssfx.lab.workloads.on_disk.loader import Made
+
         if why := self.missing():
             raise RunError(why)
         try:
-            return _Classified(self._open(train, self._transform(train)))
+            images = self._open(train, self._transform(train))
         except (OSError, RuntimeError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
             raise RunError(f"dataset={self.name} cannot be read: {error}") from None
+        return Made(len(images), partial(_classified, images))
 
     @abstractmethod
     def _open(self, train: bool, transform: Any) -> Any:
@@ -50,18 +52,9 @@ class _Images(FileDataset):
         """Return what makes the input of an image."""
 
 
-@dataclass(frozen=True)
-class _Classified:
-    """The images of a torchvision data set with their class as a tensor."""
-
-    images: Any
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        image, label = self.images[number]
-        return image, torch.tensor(label)
+def _classified(images: Any, number: int) -> tuple[Tensor, Tensor]:
+    image, label = images[number]
+    return image, torch.tensor(label)
 
 
 class _Cifar(_Images):

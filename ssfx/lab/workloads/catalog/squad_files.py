@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,8 @@ from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.metrics.tally import answers_tally
 from ssfx.lab.workloads.on_disk import tokens as t
-from ssfx.lab.workloads.on_disk.base import fetch_file, fetch_tokenizer
-from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles
+from ssfx.lab.workloads.on_disk.base import fetch_tables, fetch_tokenizer
+from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles, rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,27 +62,30 @@ class Squad(TokenizedFiles):
     """
 
     name = "squad"
-    summary = "SQuAD v1.1 from the JSON files in DIR/squad and its tokenizer/; f1, exact_match"
+    summary = "SQuAD v1.1 from the tables of the hub in DIR/squad and its tokenizer/; f1, exact_match"
     source = "Rajpurkar et al. 2016; sequences of Devlin et al. 2019"
     inputs = "tokens of a question and a context, with the answer's span"
     folder = "squad"
-    files = (("train-v1.1.json",), ("dev-v1.1.json",))
+    files = (("train*.parquet",), ("validation*.parquet",))
     hint = "; dataset.tokenizer=bpe trains a tokenizer here, data.download=true fetches all"
 
     def _make(self) -> Arrays:
-        parts = {part: read_questions(self.paths(number)[0]) for number, part in enumerate(("train", "dev"))}
+        parts = {part: read_questions(self.paths(number)) for number, part in enumerate(("train", "dev"))}
         tokenizer = self.tokenizer_for((text for one in parts["train"] for text in (one.text, one.context)), VOCABULARY)
         found = {part: _windows_of(questions, tokenizer, self.options, self.name) for part, questions in parts.items()}
         return {f"{part}_{name}": array for part, arrays in found.items() for name, array in arrays.items()}
 
     def samples(self, train: bool) -> Samples:
         """Return tokens, mask and segments [3, seq_len], and the answer's first and last position [2], all int64."""
+        from ssfx.lab.workloads.on_disk.loader import Made
+
         part = "train" if train else "dev"
-        return _Windows(self._arrays[f"{part}_inputs"], self._arrays[f"{part}_spans"])
+        found = self._arrays
+        return Made(len(found[f"{part}_inputs"]), partial(_window, found[f"{part}_inputs"], found[f"{part}_spans"]))
 
     def tally(self, model: nn.Module, rank: int, world_size: int) -> dict[str, float]:
         """Return the sums of exact match and F1 over every world_size-th held-out question."""
-        questions = read_questions(self.paths(1)[0])
+        questions = read_questions(self.paths(1))
         share = range(rank, len(questions), world_size)
         best = self._answers(model, set(share))
         return answers_tally(
@@ -109,40 +113,29 @@ class Squad(TokenizedFiles):
         return {question: span for question, (_, span) in best.items()}
 
     def download(self) -> None:
-        """Fetch the two files, and the tokenizer of bert-base-uncased."""
-        for (name,) in self.files:
-            fetch_file(f"https://rajpurkar.github.io/SQuAD-explorer/dataset/{name}", self.folder, name)
+        """Fetch the tables, and the tokenizer of bert-base-uncased."""
+        fetch_tables("rajpurkar/squad", None, self.folder)
         fetch_tokenizer("google-bert/bert-base-uncased", self.folder, self.options.tokenizer)
 
 
-def read_questions(path: Path) -> list[Question]:
-    """Return the questions of a SQuAD v1.1 file in its order; RunError for a file that is none."""
+def read_questions(paths: Sequence[Path]) -> list[Question]:
+    """Return the questions of tables as the hub has them, in their order; RunError for tables of something else."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
         return [
             Question(
-                item["question"], paragraph["context"],
-                tuple((answer["text"], int(answer["answer_start"])) for answer in item["answers"]),
+                row["question"],
+                row["context"],
+                tuple(zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)),
             )
-            for article in raw["data"] for paragraph in article["paragraphs"] for item in paragraph["qas"]
-        ]  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is no file of SQuAD v1.1: {type(error).__name__} {error}") from None
+            for row in rows(paths)
+        ]
+    except (KeyError, TypeError) as error:
+        raise RunError(f"{paths[0]} is no table of SQuAD v1.1: {type(error).__name__} {error}") from None
 
 
-@dataclass(frozen=True)
-class _Windows:
-    """Sample i: row i of the inputs and of the spans."""
-
-    inputs: NDArray[Any]
-    spans: NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        inputs, spans = (array[number].astype(np.int64) for array in (self.inputs, self.spans))
-        return torch.from_numpy(inputs), torch.from_numpy(spans)
+def _window(inputs: NDArray[Any], spans: NDArray[Any], number: int) -> tuple[Tensor, Tensor]:
+    one, span = (torch.from_numpy(array[number].astype(np.int64)) for array in (inputs, spans))
+    return one, span
 
 
 def _windows_of(questions: list[Question], tokenizer: Any, options: SquadOptions, where: str) -> Arrays:
@@ -163,11 +156,13 @@ def _windows_of(questions: list[Question], tokenizer: Any, options: SquadOptions
         for start in range(0, max(1, len(context.ids) - room + stride), stride):
             ids, places = context.ids[start : start + room], context.offsets[start : start + room]
             padding = [0] * (room - len(ids))
-            inputs.append([
-                [*head, *ids, end, *[pad] * len(padding)],
-                [1] * (options.seq_len - len(padding)) + padding,
-                [0] * len(head) + [1] * (len(ids) + 1) + padding,
-            ])  # fmt: skip
+            inputs.append(
+                [
+                    [*head, *ids, end, *[pad] * len(padding)],
+                    [1] * (options.seq_len - len(padding)) + padding,
+                    [0] * len(head) + [1] * (len(ids) + 1) + padding,
+                ]
+            )
             spans.append(_span(answer, places, len(head)))
             of.append(number)
             offsets.append([(0, 0)] * len(head) + places + [(0, 0)] * (1 + len(padding)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ssfx.core.errors import RunError
@@ -65,10 +66,13 @@ class _Text(PreparedFiles):
 
     def samples(self, train: bool) -> Samples:
         """Return windows of tokens [seq_len] and the tokens that follow them [seq_len], both int64."""
+        from ssfx.lab.workloads.on_disk.loader import Made
+
         part = PARTS[not train]
-        if len(self._arrays[part]) <= self.seq_len:
-            raise RunError(f"the {part} part of {self.name} has {len(self._arrays[part])} tokens, less than one sample")
-        return _Windows(self._arrays[part], self.seq_len)
+        text = self._arrays[part]
+        if len(text) <= self.seq_len:
+            raise RunError(f"the {part} part of {self.name} has {len(text)} tokens, less than one sample")
+        return Made((len(text) - 1) // self.seq_len, partial(_window, text, self.seq_len))
 
     def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
         """Return the sums of the perplexities over every world_size-th window, each without context before it."""
@@ -84,20 +88,11 @@ class _Text(PreparedFiles):
         return lines(self.paths(PARTS.index(part)))
 
 
-@dataclass(frozen=True)
-class _Windows:
-    """Sample i of a text: tokens i * seq_len to (i + 1) * seq_len, and the same one later."""
-
-    text: NDArray[Any]
-    seq_len: int
-
-    def __len__(self) -> int:
-        return (len(self.text) - 1) // self.seq_len
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        start = number * self.seq_len
-        window = torch.from_numpy(self.text[start : start + self.seq_len + 1].astype(np.int64))
-        return window[:-1], window[1:]
+def _window(text: NDArray[Any], seq_len: int, number: int) -> tuple[Tensor, Tensor]:
+    """Return tokens number * seq_len to (number + 1) * seq_len, and the same one later."""
+    start = number * seq_len
+    window = torch.from_numpy(text[start : start + seq_len + 1].astype(np.int64))
+    return window[:-1], window[1:]
 
 
 class _Words(_Text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ssfx.core.errors import RunError
@@ -15,7 +15,7 @@ from ssfx.core.spec import Bounded
 from ssfx.lab.workloads.base import datasets
 from ssfx.lab.workloads.on_disk import tokens as t
 from ssfx.lab.workloads.on_disk.base import fetch_tables
-from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles
+from ssfx.lab.workloads.on_disk.prepared import TokenizedFiles, rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,14 +49,14 @@ class Wmt16Options(Bounded):
 
 @datasets.register(Wmt16Options())
 class Wmt16(TokenizedFiles):
-    """Pairs of sentences: tables with a column "translation" of {"de", "en"}, or lines of German, tab, English."""
+    """Pairs of sentences: tables with a column "translation" of {"de", "en"}, as the hub has them."""
 
     name = "wmt16"
     summary = "WMT16 German to English from DIR/wmt16 and its tokenizer/; perplexity, bleu"
     source = "Bojar et al. 2016"
     inputs = "tokens of a sentence and its translation"
     folder = "wmt16"
-    files = tuple((f"{part}*.parquet", f"{part}.tsv") for part in PARTS)
+    files = tuple((f"{part}*.parquet",) for part in PARTS)
     hint = "; dataset.tokenizer=bpe trains a tokenizer here, data.download=true fetches the sentences"
 
     def _make(self) -> Arrays:
@@ -65,9 +65,11 @@ class Wmt16(TokenizedFiles):
         (train, _), (validation, kept) = (self._padded(tokenizer, part) for part in PARTS)
         translations = [pair[1] for number, pair in enumerate(self._pairs("validation")) if number in kept]
         return {
-            "train": train, "validation": validation,
-            "tokenizer": _bytes(tokenizer.to_str()), "translations": _bytes(json.dumps(translations)),
-        }  # fmt: skip
+            "train": train,
+            "validation": validation,
+            "tokenizer": _bytes(tokenizer.to_str()),
+            "translations": _bytes(json.dumps(translations)),
+        }
 
     def _padded(self, tokenizer: Any, part: str) -> tuple[NDArray[Any], set[int]]:
         """Return the pairs that are short enough, each sentence with an end, padded: [N, 2, seq_len], and which."""
@@ -83,24 +85,20 @@ class Wmt16(TokenizedFiles):
         return np.array(found, np.int32), kept
 
     def _pairs(self, part: str) -> Iterator[tuple[str, str]]:
-        from ssfx.lab.workloads.on_disk.prepared import rows
-
         paths = self.paths(PARTS.index(part))
         for row in rows(paths):
-            if paths[0].suffix == ".tsv":  # as lines: in a table the words null and NA would be missing values
-                de, _, en = row["text"].partition("\t")
-                pair = {"de": de, "en": en}
-            else:
-                pair = row.get("translation", row)
-            if not pair.get("de") or not pair.get("en"):
-                if "de" not in pair or "en" not in pair:
-                    raise RunError(f"{paths[0]} has no sentences de and en; it has {', '.join(pair)}")
-                continue
-            yield pair["de"], pair["en"]
+            pair = row.get("translation", row)
+            if not {"de", "en"} <= set(pair):
+                raise RunError(f"{paths[0]} has no sentences de and en; it has {', '.join(pair)}")
+            if pair["de"] and pair["en"]:
+                yield pair["de"], pair["en"]
 
     def samples(self, train: bool) -> Samples:
         """Return both sentences [2, seq_len], the second one later, and what comes next [seq_len], -100 for padding."""
-        return _Pairs(self._arrays[PARTS[not train]])
+        from ssfx.lab.workloads.on_disk.loader import Made
+
+        pairs = self._arrays[PARTS[not train]]
+        return Made(len(pairs), partial(_pair, pairs))
 
     def tally(self, model: nn.Module, rank: int, world_size: int) -> Tally:
         """Return the sums of the perplexity per token and of BLEU over every world_size-th pair.
@@ -138,19 +136,11 @@ class Wmt16(TokenizedFiles):
         fetch_tables("wmt/wmt16", "de-en", self.folder)
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """Sample i: the source, the translation after a token that begins it, and the translation to be found."""
-
-    pairs: NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        source, target = torch.from_numpy(self.pairs[number].astype(np.int64))
-        given = torch.cat((torch.tensor([BEGIN]), target[:-1]))
-        return torch.stack((source, given)), torch.where(target == PADDING, PADDED, target)
+def _pair(pairs: NDArray[Any], number: int) -> tuple[Tensor, Tensor]:
+    """Return the source, the translation after a token that begins it, and the translation to be found."""
+    source, target = torch.from_numpy(pairs[number].astype(np.int64))
+    given = torch.cat((torch.tensor([BEGIN]), target[:-1]))
+    return torch.stack((source, given)), torch.where(target == PADDING, PADDED, target)
 
 
 def _bytes(text: str) -> NDArray[Any]:

@@ -40,8 +40,12 @@ class SampledDataset(Dataset):
 
         return MapStream(
             self.samples(train=True),
-            rank=rank, world_size=world_size, batch_size=batch_size, seed=seed, workers=workers,
-        )  # fmt: skip
+            rank=rank,
+            world_size=world_size,
+            batch_size=batch_size,
+            seed=seed,
+            workers=workers,
+        )
 
     def held_out_batches(self, rank: int, world_size: int) -> Iterator[Batch]:
         """Yield the rank's share of the held-out samples."""
@@ -129,22 +133,6 @@ def _found(folder: Path, names: tuple[str, ...]) -> list[Path]:
     return []
 
 
-def fetch_file(url: str, folder: str, name: str) -> None:
-    """Fetch one file, unless it is there."""
-    path = _place(folder) / name
-    if path.exists():
-        return
-    import urllib.request  # late: every command that names a model imports this module, and few download
-
-    partial = path.with_name(f"{name}.partial")
-    try:
-        urllib.request.urlretrieve(url, partial)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise RunError(f"{url} cannot be downloaded: {error}") from None
-    partial.rename(path)
-
-
 def fetch_tokenizer(name: str, folder: str, tokenizer: str) -> None:
     """Fetch the tokenizer of a model on the Hugging Face hub, unless it is there or one is trained."""
     path = _place(folder) / tokenizer / "tokenizer.json"
@@ -159,7 +147,7 @@ def fetch_tokenizer(name: str, folder: str, tokenizer: str) -> None:
         raise RunError(f"the tokenizer {name} cannot be downloaded: {error}") from None
 
 
-def fetch_tables(name: str, config: str, folder: str) -> None:
+def fetch_tables(name: str, config: str | None, folder: str) -> None:
     """Fetch a data set of the Hugging Face hub, or take it from the cache of `datasets`, as one parquet file a part."""
     import datasets
 

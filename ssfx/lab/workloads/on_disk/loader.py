@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,21 @@ class Samples(Sized, Protocol):
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         """Return inputs and target of sample `number`."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """Samples that a function of their number makes; it and what it holds can be pickled."""
+
+    size: int
+    of: Callable[[int], tuple[Tensor, Tensor]]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return inputs and target of sample `number`."""
+        return self.of(number)
 
 
 class MapStream(SampleNumbers):

@@ -107,11 +107,8 @@ class TokenizedFiles(PreparedFiles):
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-_KINDS = {".parquet": "parquet", ".json": "json", ".csv": "csv"}
-
-
 def rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Yield every row of files of one kind, by their ending; a line of any other file is a row {"text": line}.
+    """Yield every row of parquet files; a line of any other files is a row {"text": line}.
 
     RunError for what cannot be read.
     """
@@ -120,7 +117,7 @@ def rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
     import datasets
 
     datasets.disable_progress_bars()
-    kind = _KINDS.get(paths[0].suffix, "text")
+    kind = "parquet" if paths[0].suffix == ".parquet" else "text"
     try:
         yield from datasets.load_dataset(kind, data_files=[str(path) for path in paths], split="train", streaming=True)
     except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:

@@ -11,25 +11,18 @@ TRAINED = "bpe"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Tokens of BERT, which a tokenizer that is trained here has, too; [PAD] is number 0."""
 
-_FORMS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
-
 
 def wanted(tokenizer: str) -> tuple[tuple[str, ...], ...]:
-    """Return the file that is needed for the option `tokenizer`, by the names that it may have; see FileDataset."""
-    return () if tokenizer == TRAINED else (tuple(f"{tokenizer}/{form[0]}" for form in _FORMS),)
+    """Return the file that is needed for the option `tokenizer`; see FileDataset."""
+    return () if tokenizer == TRAINED else ((f"{tokenizer}/tokenizer.json",),)
 
 
 def load_tokenizer(path: Path, limit: int) -> Any:
     """Return the tokenizer of a file that `wanted` names; ConfigError if it has more tokens than `limit`."""
-    from tokenizers import ByteLevelBPETokenizer, Tokenizer
+    from tokenizers import Tokenizer
 
     try:
-        if path.name == "tokenizer.json":
-            found = Tokenizer.from_file(str(path))
-        elif path.name == "vocab.txt":
-            found = _word_pieces(path)
-        else:
-            found = ByteLevelBPETokenizer(str(path), str(path.with_name("merges.txt")))._tokenizer
+        found = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
         raise ConfigError(f"{path} is no tokenizer that can be read: {error}") from None
     found.no_truncation()
@@ -37,17 +30,6 @@ def load_tokenizer(path: Path, limit: int) -> Any:
     size = found.get_vocab_size(with_added_tokens=True)
     if size > limit:
         raise ConfigError(f"{path} has {size} tokens, and the model knows {limit}; use the model's own tokenizer")
-    return found
-
-
-def _word_pieces(path: Path) -> Any:
-    """Return the tokenizer of BERT without capitals for the pieces in a file, one a line."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
-    found = Tokenizer(models.WordPiece.from_file(str(path), unk_token="[UNK]"))
-    found.normalizer = normalizers.BertNormalizer(lowercase=True)
-    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    found.decoder = decoders.WordPiece()
     return found
 
 

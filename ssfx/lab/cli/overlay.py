@@ -1,4 +1,4 @@
-"""`ssfx trace`: a step of a run as it was and as it is simulated, in one Chrome trace: same zero, same tracks."""
+"""`ssfx show RUN --trace`: a step of a run as it was and as it is simulated, in one Chrome trace: same tracks."""
 
 import json
 from collections import defaultdict
@@ -15,7 +15,6 @@ from ssfx.core.files import loads, read, write_atomic
 from ssfx.core.paths import results_dir
 from ssfx.core.rows import Row
 from ssfx.lab.cli.outcome import BUSY_CORES
-from ssfx.lab.cli.show import found_run
 from ssfx.lab.results.store import Store
 from ssfx.lab.workloads.record import records_in
 from ssfx.perf_model.target import target_of
@@ -30,21 +29,12 @@ BEGIN = "begin"
 _NETWORK = list(TRACKS.values()).index("network")
 
 
-@click.command()
-@click.argument("run", metavar="RUN")
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write; without it, overlay.json among the run's files.",
-)  # fmt: skip
-@click.option("--step", type=click.IntRange(min=0), help="The step; without it, the timed one nearest their median.")
-def trace(run: str, out: Path | None, step: int | None) -> None:
-    """Write a Chrome trace of one step of RUN, measured and simulated with the same plan; RUN as for ssfx show.
+def write_overlay(row: Row, out: Path | None, step: int | None) -> None:
+    """Leave a Chrome trace of one step of a run, measured and simulated with the same plan, in `out`, and say its path.
 
-    All ranks and the simulation begin the step at 0 and have the same tracks. The run must have been made with
-    trace=true. Open the file in https://ui.perfetto.dev.
+    All ranks and the simulation begin the step at 0. `step` None is the timed one nearest their median, `out` None
+    overlay.json among the run's files. ConfigError for a run without traces.
     """
-
-    row = found_run(run)
     folder = _folder(row)
     ranks = {rank: _events(folder / f"trace-rank{rank}.json") for rank in range(row.case.world_size)}
     number = _step(row, folder, ranks[0], step)

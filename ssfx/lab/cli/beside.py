@@ -1,4 +1,4 @@
-"""`ssfx compare`: two or more schemes or runs beside each other, with intervals."""
+"""`ssfx show RUN|SCHEME...`: two or more schemes or runs beside each other, with intervals."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,6 @@ from ssfx.core.paths import results_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.cli.outcome import print_panel
-from ssfx.lab.cli.show import finished
 from ssfx.lab.results.comparisons import Panel, panels
 from ssfx.lab.results.speedup import speedup
 from ssfx.lab.results.store import Store
@@ -23,24 +22,19 @@ _TABLES = 3
 """Tables that fit on a screen."""
 
 
-@click.command()
-@click.argument("words", nargs=-1, required=True, metavar="RUN|SCHEME... [KEY=VALUE]...")
-@click.option("--wide", is_flag=True, help="Do not fit tables to the terminal.")
-def compare(words: tuple[str, ...], wide: bool) -> None:
-    """Compare finished runs (by run id or the beginning of it) or schemes, with dense DDP where that was run.
+def show_beside(words: Sequence[str], wide: bool) -> None:
+    """Print a table for each setting that the named runs and schemes have in common, with dense DDP.
 
-    Each table is one setting; of two names a sentence says how much faster the first is. KEY=VALUE narrows the
-    settings: model=, dataset=, cluster=, world_size=, batch_size=, density=, precision=, experiment=.
-
-    For example: ssfx compare ssfusion_oi ddp model=bert_large cluster=64gpu
+    Of two names a sentence says how much faster the first is. ConfigError for a name or KEY=VALUE without a run.
     """
     names = [word for word in words if "=" not in word]
     if not names:
-        raise ConfigError("name a scheme or a run to compare: ssfx compare ssfusion_oi model=bert_large")
-    rows = _narrowed(finished(), [word for word in words if "=" in word])
+        raise ConfigError("name a scheme or a run to compare: ssfx show ssfusion_oi model=bert_large")
+    store = Store(results_dir())
+    rows = _narrowed([*store.rows(), *store.reference_rows()], [word for word in words if "=" in word])
     named = {name: _of(name, rows) for name in names}
     wanted = {row.run_id for each in named.values() for row in each}
-    own = {row.run_id for row in Store(results_dir()).rows()}
+    own = {row.run_id for row in store.rows()}
     settings = sorted(
         (panel for panel in panels(rows) if wanted & _runs(panel)),
         key=lambda panel: (not own & _runs(panel), len(panel.case.cluster.options)),
@@ -53,9 +47,10 @@ def compare(words: tuple[str, ...], wide: bool) -> None:
         click.echo()
         click.echo("from your runs:" if own & _runs(panel) else "came with ssfx:")
         kept = {
-            label: runs for label, runs in panel.bars.items()
+            label: runs
+            for label, runs in panel.bars.items()
             if runs is panel.dense or wanted & {row.run_id for row in runs}
-        }  # fmt: skip
+        }
         print_panel(replace(panel, bars=kept), wide)
         if len(names) == 2 and panel in together:
             _say_ratio(panel, *named.items())
@@ -74,9 +69,10 @@ def _narrowed(rows: Sequence[Row], filters: Sequence[str]) -> list[Row]:
             raise unknown("key", key, _KEYS)
         there = {str(getattr(row.case, key)) for row in kept}
         kept = [
-            row for row in kept
+            row
+            for row in kept
             if value in (text := str(getattr(row.case, key)), name_of(text))  # a cluster without its options
-        ]  # fmt: skip
+        ]
         if not kept:
             raise ConfigError(f"no finished run has {word}; there are {some_of(sorted(there)) or 'none at all'}")
     return kept
