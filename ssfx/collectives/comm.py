@@ -6,6 +6,7 @@ same ones in the same order. The runtime's exchange queue guarantees that; nothi
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -85,6 +86,8 @@ class Comm(ABC):
         self.sent = Traffic(0, 0)
         self.look: Callable[[], None] = _see_nothing
         """Raises if a peer will never come; called now and then while this rank waits."""
+        self.timeout_s, self.others_s = math.inf, math.inf
+        """How long an exchange waits for a peer before it fails, and so the script's own collectives."""
 
     @property
     @abstractmethod

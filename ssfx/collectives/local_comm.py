@@ -53,7 +53,7 @@ class World:
         """Collectives that some rank has issued and not all, by channel and number."""
         self.mail: dict[tuple[int, int, int, int], torch.Tensor] = {}
         """Messages that were sent and not received, by channel, sender, receiver and number."""
-        self.looks: list[list[Callable[[], None]]] = [[] for _ in range(size)]
+        self.looks: list[list[Callable[..., None]]] = [[] for _ in range(size)]
         """By rank, called when it begins an exchange of a model; they raise if something is not as it must be."""
 
     def run(self, work: Callable[[Comm], Any]) -> list[Any]:

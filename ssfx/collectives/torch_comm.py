@@ -91,11 +91,17 @@ def _own_group(device: torch.device) -> _Own:
 
 def _timeout(world: Any, device: torch.device) -> timedelta | None:
     """Return how long the script lets its exchanges wait where that is more than torch's default for a new group."""
+    waits = _waits(world, device)
+    return waits if waits is not None and waits > _DEFAULT else None
+
+
+def _waits(group: Any, device: torch.device) -> timedelta | None:
+    """Return how long the exchanges of a group wait; None of a backend that says nothing."""
     try:
-        waits: timedelta = world._get_backend(device).options._timeout
-    except AttributeError:  # a backend that says none
+        waits: timedelta = group._get_backend(device).options._timeout
+    except (AttributeError, RuntimeError):
         return None
-    return waits if waits > _DEFAULT else None
+    return waits
 
 
 def _through_host(device: torch.device, group: Any) -> bool:
@@ -157,6 +163,10 @@ class TorchComm(Comm):
         if self._own is not None:
             self.group = self._own.group
         self._through_host = self.world_size > 1 and _through_host(self.device, self.group)
+        if self.world_size > 1:
+            own, world = (_waits(one, self.device) for one in (self.group or dist.group.WORLD, dist.group.WORLD))
+            self.timeout_s = own.total_seconds() if own is not None else self.timeout_s
+            self.others_s = world.total_seconds() if world is not None else self.others_s
 
     @property
     def takes_shorter(self) -> bool:

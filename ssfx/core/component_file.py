@@ -58,6 +58,8 @@ def component_file(group: str, name: str) -> dict[str, Any]:
     path = path_of(group, name)
     if path is None:
         raise unknown(group, name, file_names(group))
+    if not name.isprintable():
+        raise ConfigError(f"{group}={name!r} has a line break or the like in it; rename the file")
     found: dict[str, Any] = {"name": name}
     chain = _chain(path, (), group)
     for _, one in chain:

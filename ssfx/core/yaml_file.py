@@ -13,6 +13,8 @@ NO_NAMES: Mapping[str, str] = {}
 Keys = Mapping[str, "Keys | None"]
 """The keys that a mapping may have, with those of the mapping below each; None: a value, or keys that are not known."""
 
+_WORDS = ("name", "summary", "source")
+"""Keys that hold one line, wherever they stand."""
 _MOST_LISTS = 1000
 """The parser written in C ends the process at some ten thousand lists inside one another."""
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -47,6 +49,8 @@ def check_keys(said: Any, keys: Keys, path: Path, above: str = "", meant: Mappin
             hint = f"unknown key {key!r}; did you mean {fitting[close]!r}?" if close else ""
             error = hint or unknown("key", str(key), keys)
             raise ConfigError(f"{path}: {f'under {above.rstrip(chr(46))}: ' if above else ''}{error}")
+        if key in _WORDS and (isinstance(value, Mapping | list) or len(str(value).strip().splitlines()) > 1):
+            raise ConfigError(f"{path}: {above}{key} must be one line of text, got {value!r:.60}")
         below = keys[key]
         if below is not None and value is not None:
             check_keys(value, below, path, f"{above}{key}.", meant)
@@ -65,7 +69,18 @@ def _parsed(path: Path, _changed_ns: int) -> Mapping[str, Any]:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(found, Mapping):
         raise ConfigError(f"{path} must hold key: value lines")
+    if _endless(found, set(), set()):
+        raise ConfigError(f"{path} has an alias inside of what it stands for; write the values out")
     return found
+
+
+def _endless(value: Any, above: set[int], seen: set[int]) -> bool:
+    """Return whether a value is inside itself; `above` are those that hold it, `seen` those that are known."""
+    if not isinstance(value, Mapping | list) or id(value) in seen:
+        return id(value) in above
+    seen.add(id(value))
+    parts = value.values() if isinstance(value, Mapping) else value
+    return any(_endless(part, above | {id(value)}, seen) for part in parts)
 
 
 @cache

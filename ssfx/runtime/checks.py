@@ -145,19 +145,17 @@ def _unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     inner = optimizer
     while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
         inner = inner.optimizer
-    while not hasattr(
-        inner, "_optimizer_step_pre_hooks"
-    ):  # a subclass whose __init__ is its own: torch's, for local SGD
+    # A subclass with an __init__ of its own has no hooks: torch's PostLocalSGDOptimizer.
+    while not (isinstance(inner, torch.optim.Optimizer) and hasattr(inner, "_optimizer_step_pre_hooks")):
         held = [one for one in getattr(inner, "__dict__", {}).values() if isinstance(one, torch.optim.Optimizer)]
         if len(held) != 1:
-            break
+            raise ConfigError(
+                f"attach needs a torch.optim.Optimizer (or a list of them), got {type(optimizer).__name__}; pass the "
+                "optimizer that the training loop steps, or the one inside it that has torch's __init__"
+            )
         inner = held[0]
-    if not hasattr(inner, "_optimizer_step_pre_hooks"):
-        raise ConfigError(
-            f"attach needs a torch.optim.Optimizer (or a list of them), got {type(optimizer).__name__}; pass the "
-            "optimizer that the training loop steps, or the one inside it that has torch's __init__"
-        )
-    return inner
+    found: torch.optim.Optimizer = inner
+    return found
 
 
 def check_held(params: Mapping[str, torch.nn.Parameter], optimizers: Optimizers) -> None:

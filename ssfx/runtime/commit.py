@@ -54,12 +54,15 @@ class Commit:
         """Parameters that the script cancelled when anything of them was last sent."""
         self._lost: dict[str, tuple[int, int]] = {}
         """By weight: after how many exchanges in a row that no step used it had moved, and its bits at the last."""
+        self._undone = False
+        self._held_back: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        """While an optimizer steps: gradients of an exchange that was undone."""
         self._changed_steps = 0
         self._said_parts = False
 
     def begin(self, names: set[str]) -> None:
         """The averages of `names` are in `.grad` now."""
-        self.open, self._looked_in, self._said = names, None, set()
+        self.open, self._looked_in, self._said, self._undone = names, None, set(), False
         self._number, self._written, self._versions = next(_numbers), {}, {}
         for name in names:  # one pass: a step of a small model is bound by Python
             param = self._params[name]
@@ -67,6 +70,25 @@ class Commit:
             if (grad := param.grad) is not None:
                 grad._ssfx_exchange = self._number  # type: ignore[attr-defined]  # a weak reference stops swap_tensors
                 self._written[name] = grad._version
+
+    def undo(self, scaler: torch.amp.GradScaler | None, count: int) -> str | None:
+        """Let no optimizer step with this exchange; return the reason where it is to be said, the `count`-th time.
+
+        Every gradient is NaN then, on all ranks. What a script leaves of that is no gradient while an optimizer steps,
+        so that it leaves the weights alone; what it repairs is the same on all ranks.
+        """
+        reason = why_not_finite(self._params) if is_round(count) else ""
+        for name in self._exchange.exchanged():
+            param = self._params[name]
+            if param.grad is None:
+                param.grad = torch.full_like(param, torch.nan)
+            else:
+                param.grad.fill_(torch.nan)
+        self._undone = True
+        if reason or (self._speaks and is_round(count)):
+            tip = "; with a GradScaler, give it to attach: attach(..., scaler=scaler)" if scaler is None else ""
+            return (reason or "an exchanged number of another rank is not finite") + tip
+        return None
 
     def forget(self) -> None:
         """Another state was loaded; nothing is open and nothing waits."""
@@ -91,6 +113,10 @@ class Commit:
 
     def before(self, optimizer: torch.optim.Optimizer) -> None:
         """`optimizer` is about to step: what the script has cancelled of its averages will not be committed."""
+        for param in self._params.values() if self._undone else ():
+            if param.grad is not None and not torch.isfinite(param.grad).all():
+                self._held_back.append((param, param.grad))
+                param.grad = None
         if not self._keeps:
             return
         held = self._of(optimizer)
@@ -109,6 +135,10 @@ class Commit:
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """Commit what `optimizer` has just stepped with."""
+        for param, grad in self._held_back:
+            if param.grad is None:
+                param.grad = grad
+        self._held_back.clear()
         if self.open:  # else it may be another model's, and the exchange of this one under way
             self._commit(self._of(optimizer))
 
@@ -264,26 +294,6 @@ class Commit:
                     "gradient, so its residual is lost: call sync.used() after the script moves weights by averaged "
                     "gradients, put passes that only perturb weights inside sync.no_sync(), or use scheme=ddp"
                 )
-
-
-def undo(
-    params: Mapping[str, torch.nn.Parameter], scaler: torch.amp.GradScaler | None, count: int, rank: int
-) -> str | None:
-    """Let no optimizer step with these gradients; return the reason where it is to be said, the `count`-th time.
-
-    With a GradScaler they become NaN on every rank, so that all of them skip. Without one, no gradient means that the
-    optimizer leaves every parameter alone.
-    """
-    reason = why_not_finite(params) if is_round(count) else ""
-    for param in params.values():
-        if scaler is None:
-            param.grad = None
-        elif param.grad is not None:
-            param.grad.fill_(float("nan"))
-    if reason or (rank == 0 and is_round(count)):
-        tip = "; with a GradScaler, give it to attach: attach(..., scaler=scaler)" if scaler is None else ""
-        return (reason or "an exchanged number of another rank is not finite") + tip
-    return None
 
 
 def is_round(count: int) -> bool:

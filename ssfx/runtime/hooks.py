@@ -192,7 +192,7 @@ class _Average(torch.autograd.Function):
 def without_graph(parameter: torch.nn.Parameter, average: torch.Tensor) -> torch.Tensor:
     """Return a copy of `average` that requires a gradient; ConfigError for whoever differentiates it."""
     with torch.enable_grad():
-        return _Average.apply(parameter, average)  # type: ignore[no-untyped-call, no-any-return]
+        return _Average.apply(parameter, average)  # type: ignore[no-any-return]
 
 
 def check_step(optimizer: object, *, under_way: bool) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import sys
 import time
@@ -36,6 +37,9 @@ from ssfx.runtime.exchange import Exchange
 from ssfx.runtime.message import ExchangeQueue
 from ssfx.runtime.offload import HostWorker
 
+_log = logging.getLogger("ssfx")
+_PATIENCE_S, _BEFORE_S = 60.0, 3.0
+"""Seconds after which a rank says for whom it waits, at most; and before a time-out ends its wait."""
 _REFUSED = "refused"
 _LOAD_ADVICE = "load on every rank what that rank saved after the same step"
 
@@ -52,6 +56,7 @@ class Peers:
         self.exchanges = 0
         self._comm = comm
         self._loads = 0
+        self._waits_in, self._since_s, self._said = -1, 0.0, False
         self._left = False
         self._notes = comm.notes
         self._name = f"ssfx/{agree(comm, lambda: uuid4().hex)}"
@@ -77,6 +82,32 @@ class Peers:
                 f"rank {load['rank']} loads a state after {load['exchanges']} exchanges, and rank {self._comm.rank} "
                 f"{why}; {_LOAD_ADVICE}"
             )
+        if not self._comm.serial:
+            self._name_who_is_missing()
+
+    def _name_who_is_missing(self) -> None:
+        """Note that this rank waits; say, once an exchange, for whom, and raise RunError just before the time-out."""
+        comm, now_s = self._comm, time.monotonic()
+        if self._waits_in != self.exchanges:
+            self._waits_in, self._since_s, self._said = self.exchanges, now_s, False
+            self._write(f"in/{comm.rank}", {"exchanges": self.exchanges})
+        waited_s, most_s = now_s - self._since_s, comm.timeout_s
+        ends = waited_s > most_s - min(_BEFORE_S, most_s / 4)
+        if not ends and (self._said or waited_s < min(_PATIENCE_S, most_s / 4, comm.others_s / 4)):
+            return
+        notes = {rank: self._read(f"in/{rank}") for rank in range(comm.world_size)}
+        away = [rank for rank, note in notes.items() if note is None or note["exchanges"] < self.exchanges]
+        named = f"rank{'s' if len(away) > 1 else ''} {', '.join(map(str, away[:8]))}"
+        said = (
+            f"rank {comm.rank} has waited {waited_s:.0f} s in exchange {self.exchanges + 1} for {named}, which did not "
+            "come to it; every rank must exchange as often, or train inside `with sync.join():`"
+        )
+        if ends and away:
+            raise RunError(said)
+        first = min(notes.keys() - set(away), default=comm.rank)
+        if away and comm.rank == first and not self._said:
+            _log.warning("%s", said)
+        self._said = True
 
     def _gone(self) -> dict[str, Any] | None:
         """Return the note of the first rank that left and is missed, None if there is none."""

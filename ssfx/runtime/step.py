@@ -27,7 +27,7 @@ from ssfx.runtime.checks import (
     optimizer_facts,
     refuse_inside_ddp,
 )
-from ssfx.runtime.commit import Commit, undo
+from ssfx.runtime.commit import Commit
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.hooks import (
     BackwardPass,
@@ -361,7 +361,7 @@ class Exchanging(Uneven):
                 self.skipped_steps += 1
                 exchange = self._exchange
                 self._unsound.look(self.step, exchange.messages, exchange.finite, self._params.values())
-                if (why := undo(self._params, self.scaler, self.skipped_steps, self.comm.rank)) is not None:
+                if (why := self._commit.undo(self.scaler, self.skipped_steps)) is not None:
                     _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
             if self._buffers is not None:
                 self._buffers.exchange()

@@ -7,6 +7,7 @@ does to the weights would happen P times, and is refused.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ def virtual_ranks(train: Callable[[int, Comm], Any], ranks: int, *, device: torc
     An error of a rank ends all of them and is raised with the rank's number, once no thread is left: ConfigError and
     RunError as such, others as RunError.
     """
-    if ranks < 1:
-        raise ConfigError(f"virtual_ranks needs at least one rank, got {ranks}")
+    if not isinstance(ranks, int) or ranks < 1:
+        raise ConfigError(f"virtual_ranks needs the number of ranks, at least one rank, got {ranks!r:.60}")
     return World(ranks, torch.device(device)).run(lambda comm: train(comm.rank, comm))
 
 
@@ -51,8 +52,8 @@ def share_weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer, comm
     for param, data in zip(own, weights, strict=True):
         param.data = data
     left: _AsLeft = comm.shared(_AsLeft(weights))
-    comm.world.looks[comm.rank].append(lambda: left.look(own))
-    optimizer.__class__ = _in_turn(type(optimizer), comm, left, own)
+    comm.world.looks[comm.rank].append(partial(left.look, own))
+    optimizer.__class__ = _in_turn(type(optimizer), comm)
     optimizer._patch_step_function()
 
 
@@ -63,15 +64,14 @@ class _AsLeft:
         self._weights = weights
         self._seen: list[int] = []
 
-    def note(self) -> None:
-        """The weights are as they should be."""
-        self._seen = self._bits()
+    def look(self, own: list[torch.nn.Parameter], *, stepped: bool = False) -> None:
+        """Raise ConfigError if a rank's `own` weights are others, or have changed since; the first look notes them.
 
-    def look(self, own: list[torch.nn.Parameter]) -> None:
-        """Raise ConfigError if a rank's `own` weights are others, or have changed since; the first look notes them."""
-        elsewhere = any(p.data_ptr() != one.data_ptr() for p, one in zip(own, self._weights, strict=True))
+        `stepped`: an optimizer has just stepped, so that they may have.
+        """
         now = self._bits()
-        if elsewhere or now != (self._seen or now):
+        elsewhere = any(p.data_ptr() != one.data_ptr() for p, one in zip(own, self._weights, strict=True))
+        if elsewhere or (self._seen not in ([], now) and not stepped):
             raise ConfigError(
                 "weights that virtual ranks share were changed outside of optimizer.step() (decay, noise, SAM, a load "
                 "or a clamp by hand?), which every rank would do again; do it in the optimizer, or drop share_weights"
@@ -82,7 +82,7 @@ class _AsLeft:
         return [int(fingerprint(one)) for one in self._weights]
 
 
-def _in_turn(kind: Any, comm: LocalComm, left: _AsLeft, own: list[torch.nn.Parameter]) -> Any:
+def _in_turn(kind: Any, comm: LocalComm) -> Any:
     """Return a kind of optimizer, of the same name, whose step is rank 0's alone, between the passes of all ranks."""
     step: Callable[..., Any] = getattr(kind.step, "__wrapped__", kind.step)  # without the hooks, which run once
 
@@ -90,12 +90,13 @@ def _in_turn(kind: Any, comm: LocalComm, left: _AsLeft, own: list[torch.nn.Param
         """Do nothing on ranks other than 0; ConfigError for a closure, whose passes would be between updates."""
         if closure is not None:
             raise ConfigError("virtual ranks that share weights cannot step with a closure; give them their own")
-        left.look(own)
+        comm.begins()
         comm.meet()  # every rank has done with the weights as they are
         if comm.rank == 0:
-            left.look(own)
+            comm.begins()
             step(self)
-            left.note()
+            for look in comm.world.looks[0]:  # another optimizer may hold other weights of the same model
+                look(stepped=True)
         comm.meet()
 
     return type(kind.__name__, (kind,), {"step": in_turn})

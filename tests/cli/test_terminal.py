@@ -29,6 +29,12 @@ def test_a_pipe_has_no_limit():
     assert terminal.columns() is None
 
 
+def test_a_process_without_stdout_has_no_limit(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert terminal.columns() is None
+    terminal.print_table(("name", "what", "ms"), ROWS)
+
+
 def test_a_sentence_wraps_under_its_beginning(narrow, capsys):
     terminal.say("word " * 20, "      ", "ANSWER")
     lines = capsys.readouterr().out.splitlines()

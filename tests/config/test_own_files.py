@@ -40,6 +40,11 @@ def own(tmp_path):
 
 
 SLIPS = [
+    ("cluster", CLUSTER + "inter: &a {x: *a}\n", "has an alias inside of what it stands for"),
+    ("cluster", CLUSTER.replace("summary: mine", "summary: {a: b}"), "summary must be one line of text"),
+    ("cluster", CLUSTER + 'name: "my\\ncluster"\n', "name must be one line of text"),
+    ("workload", WORKLOAD.replace("summary: mine", "summary: [a, b]"), "workload.summary must be one line of text"),
+    ("workload", WORKLOAD + "model: &a {name: [*a]}\n", "has an alias inside of what it stands for"),
     ("workload", WORKLOAD + "clip_norrm: 0.5\n", "'clip_norrm'; did you mean 'clip_norm'"),
     ("workload", WORKLOAD + "_target_: os.system\n", "unknown key '_target_'"),
     ("workload", WORKLOAD.replace("batch_size", "batch_sizze"), "'batch_sizze'; did you mean 'batch_size'"),

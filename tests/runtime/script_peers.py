@@ -26,7 +26,8 @@ dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=ti
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-sync = ssfx.attach(model, optimizer, scheme=scheme)
+group = dist.new_group(timeout=timedelta(seconds=12)) if case == "late" else None
+sync = ssfx.attach(model, optimizer, scheme=scheme, process_group=group)
 
 
 def train(steps: int) -> None:
@@ -63,6 +64,8 @@ try:
             del model, optimizer, sync
             gc.collect()
             print("dropped", flush=True)
+            stay()
+        if rank == first and case == "late":
             stay()
         if rank == first and case == "raise":
             raise ValueError("a bad batch")

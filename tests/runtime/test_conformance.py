@@ -114,7 +114,7 @@ def test_a_step_with_one_bad_number_leaves_no_trace(ranks: Ranks, case: tuple[Op
 
 def leaves_no_trace(reports: list[dict[str, Any]]) -> None:
     for report in reports:
-        for what in ("skipped", "without_grad", "memory_kept", "weights_kept", "goes_on"):
+        for what in ("skipped", "nothing_in_grad", "memory_kept", "weights_kept", "goes_on"):
             assert report[what], what
         assert_same(report["weights"], reports[0]["weights"])
 

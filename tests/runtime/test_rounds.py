@@ -69,7 +69,7 @@ def test_a_step_with_one_bad_number_leaves_no_trace(ranks: Ranks, options: Optio
     reports = ranks.run(work.rolls_back, 2, options, float("nan"))
     for report in reports:
         assert report["skipped"]
-        assert report["without_grad"]
+        assert report["nothing_in_grad"]
         assert report["memory_kept"]  # what the compressors keep included
         assert report["weights_kept"]
         assert report["goes_on"]

@@ -358,6 +358,27 @@ def test_shared_weights_may_be_swapped_for_an_evaluation_and_loaded_before_the_f
     assert ssfx.virtual_ranks(train, 3) == [4, 4, 4]
 
 
+def test_two_optimizers_step_the_weights_of_one_model_that_ranks_share() -> None:
+    def train(rank: int, comm: Comm, share: bool) -> torch.Tensor:
+        model = build("mlp")
+        both = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model.first, model.last)]
+        model.middle.requires_grad_(False)
+        model.norm.requires_grad_(False)
+        model.gain.requires_grad_(False)
+        for optimizer in both if share else ():
+            ssfx.share_weights(model, optimizer, comm)
+        ssfx.attach(model, both, comm=comm, scheme="topk", density=0.2)
+        for step in range(4):
+            model.zero_grad()
+            loss_of(model, rank, step).backward()
+            for optimizer in both:
+                optimizer.step()
+        return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+    shared, own = (ssfx.virtual_ranks(lambda rank, comm, s=s: train(rank, comm, s), 3) for s in (True, False))
+    assert all(torch.equal(one, own[0]) for one in [*shared, *own])
+
+
 def test_attach_knows_the_rank_that_calls_it() -> None:
     def train(rank: int, comm: Comm) -> tuple[int, torch.Tensor]:
         model = build("mlp")

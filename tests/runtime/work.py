@@ -144,12 +144,12 @@ def rolls_back(group: Any, rank: int, world: int, options: Options, bad: float) 
         handle.remove()
     loss.backward()
     handle.remove()
-    without_grad = all(p.grad is None for p in model.parameters())
+    nothing_in_grad = all(p.grad is not None and bool(p.grad.isnan().all()) for p in model.parameters())
     optimizer.step()
     after = sync.store.state_dict()
     report = {
         "skipped": sync.last.skipped,
-        "without_grad": without_grad,
+        "nothing_in_grad": nothing_in_grad,
         "memory_kept": all(torch.equal(memory[n][b], after[n][b]) for n in memory for b in memory[n]),
         "weights_kept": all(torch.equal(weights[n], p) for n, p in model.named_parameters()),
     }
