@@ -58,7 +58,11 @@ class Sample:
 
 @cache
 def networks() -> Mapping[str, Mapping[str, Any]]:
-    """Return what data/networks.json says of each model: how it is made (`network`), what it takes (`sample`)."""
+    """Return what data/networks.json says of each model: how it is made, what it takes, its size.
+
+    `network` is a function of `nets` and its arguments, `sample` the fields of Sample, `size` trainable parameters and
+    tensors, tied ones once, `why` a remark.
+    """
     return {one["name"]: one for one in json.loads((data_dir() / "networks.json").read_text(encoding="utf-8"))}
 
 
