@@ -12,6 +12,11 @@ def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join([head, "| " + " | ".join("---" for _ in header) + " |", *body])
 
 
+def code(text: str) -> str:
+    """Return the text as a code span."""
+    return f"`{text}`"
+
+
 def none_yet(command: str, what: str = "No such rows are", them: str = "them") -> str:
     """Return the sentence that stands where a table has nothing to show, with the command that makes it."""
     return f"*{what} committed yet; `{command}` makes {them}.*"

@@ -12,4 +12,4 @@ from ssfx.lab.workloads.samples import networks
 for _name, _one in networks().items():
     _options = {key: tuple(value) if isinstance(value, list) else value for key, value in _one["network"].items()}
     _said = {key: value for key, value in _one.items() if key not in ("network", "sample", "size", "why")}
-    models.add(Model(build=network(_options.pop("of"), **_options), **_said))
+    models.add(Model(build=network(str(_options.pop("of")), **_options), **_said))
