@@ -13,7 +13,7 @@ from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SparseOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
-from ssfx.schemes.omgs import CallsOptions
+from ssfx.schemes.omgs import twice
 from ssfx.schemes.search.byte_groups import joined, plan_per_dtype, units
 
 
@@ -32,7 +32,7 @@ class EqualCountOptions(SparseOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OmgsFixedOptions(CallsOptions):
+class OmgsFixedOptions(SparseOptions):
     """`tensors_per_group`: SSFusion's runs have 2 (VGG-16, ResNet-50), 6 (LSTM), 7 (Inception-v4) and 10 (others)."""
 
     tensors_per_group: Annotated[int, 1] = 10
@@ -67,7 +67,7 @@ def plan_equal_count(profile: Profile, costs: Costs, options: EqualCountOptions)
 )
 def plan_omgs_fixed(profile: Profile, costs: Costs, options: OmgsFixedOptions) -> Plan:
     """Return the plan of groups of `tensors_per_group` tensors; the last one may have fewer."""
-    carrier = options.carrier("omgs_fixed", costs.world_size)
+    carrier = twice("omgs_fixed", options, costs.world_size)
     return _plan("omgs_fixed", profile, costs, carrier, lambda num: range(0, num, options.tensors_per_group))
 
 

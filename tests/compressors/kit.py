@@ -27,10 +27,7 @@ SPARSIFIERS = (
     "gaussiank",
     "gaussiank(value_dtype=float16)",
     "redsync",
-    "redsync(mode=trimmed)",
     "sidco",
-    "sidco(family=gpareto,stages=2)",
-    "sidco(family=gamma_gpareto,stages=3)",
     "hard_threshold",
     "mstopk",
 )

@@ -62,7 +62,6 @@ VARIANTS += [
     (compaction.write, {"ROTATE": True, "CLEAR": True, "MASK": True}),
     (statistics.moments, {"FORM": DGC}),
     (statistics.tails, {"SUMS": True}),
-    (statistics.log_sums, {}),
     (statistics.add_up, {"COLUMNS": 5, "LAST": statistics.LARGEST.value, **TILE}),
     (statistics.add_up, {"COLUMNS": 4, "LAST": statistics.SMALLEST.value, **TILE}),
     (statistics.add_up, {"COLUMNS": 1, "LAST": statistics.SUM.value, **TILE}),

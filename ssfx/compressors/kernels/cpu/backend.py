@@ -188,14 +188,6 @@ def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
     return Tail(number, total, square, torch.where(number > 0, least, torch.inf))
 
 
-def log_sum(batch: Batch) -> torch.Tensor:
-    """Return the sum of the natural logarithms of every segment's non-zero magnitudes, all of them finite."""
-    work = _statistics(batch)
-    out = np.empty(len(work.segments))
-    statistics.log_sums(work.segments, batch.vector.numpy(), out)
-    return torch.from_numpy(out)
-
-
 def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torch.Tensor) -> None:
     """Every segment's slots hold what reaches `sure`, filled up from what reaches `band`, ascending, then zeros.
 

@@ -97,15 +97,6 @@ def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
         return Tail(*plan.add_up(partial, statistics.SMALLEST))
 
 
-def log_sum(batch: Batch) -> torch.Tensor:
-    """Return the sum of the natural logarithms of every segment's non-zero magnitudes, all of them finite."""
-    plan = _plan(batch)
-    with accelerator.device_of(batch.vector):
-        partial = plan.partial(1)
-        statistics.log_sums[plan.grid](plan.blocks, batch.vector, partial, **_OPTIONS)
-        return plan.add_up(partial, statistics.SUM)[0]
-
-
 def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torch.Tensor) -> None:
     """Every segment's slots hold what reaches `sure`, filled up from what reaches `band`, ascending, then zeros.
 
