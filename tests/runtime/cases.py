@@ -9,6 +9,7 @@ import pytest
 from plan.instances import affine_costs
 from plan.options import usual
 
+from ssfx.planning.costs import Costs
 from ssfx.schemes import schemes
 
 Options = dict[str, Any]
@@ -22,7 +23,6 @@ BIASED = {"s2reducer", "signsgd"}
 # With default options these plan the small test models dense.
 _COMPRESSES: dict[str, Options] = {
     "parallax": {"tables": "*weight"},
-    "hipress": {"rule": "threshold", "compress_min_elems": 0},
     **{f"ssfusion_{variant}": {"rule": "paper"} for variant in ("naive", "o", "i", "oi")},
 }
 
@@ -31,11 +31,14 @@ def of_scheme(scheme: str, world: int, density: float = 0.05) -> Options:
     """Return options for `attach` with which the scheme runs on `world` ranks."""
     options = {"scheme": scheme, **usual(scheme, density)}
     options |= _COMPRESSES.get(scheme, {})
-    if scheme == "espresso":  # a network so slow that compressing pays off for the small test models
-        options["costs"] = affine_costs(world, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
-    if scheme == "auto":  # the same; two lanes at least, of which one is compressed
-        options["costs"] = affine_costs(world, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
+    if scheme in ("auto", "espresso", "hipress"):
+        options["costs"] = slow_network(world)
     return options
+
+
+def slow_network(world: int) -> Costs:
+    """Return costs of a network so slow that compressing pays off for the small test models."""
+    return affine_costs(world, beta=1e-5, encode=(1e-5, 0), decode=(1e-6, 0), host=(1e-5, 0))
 
 
 def in_turn(names: str, *lists: Sequence[Any]) -> pytest.MarkDecorator:

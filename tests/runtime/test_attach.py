@@ -386,7 +386,7 @@ def test_a_handle_says_what_it_does(pool: Pool) -> None:
     for text in pool.run(work.handle_text, 2, work.SPARSE, 1):
         assert text.startswith("<ssfx.Sync: per_tensor, topk at density 0.05 on 2 ranks; ")
         assert text.endswith(" messages, step 1>")
-    small = {"scheme": "hipress", "density": 0.05, "rule": "threshold", "compress_min_elems": 10**6}
+    small = {"scheme": "hipress", "density": 0.05, "rule": "threshold"}
     for text in pool.run(work.handle_text, 2, small, 7):
         assert text.endswith(" messages, all sent dense, step 7>")
     for text in pool.run(work.handle_text, 2, {"scheme": "ddp", "compressor": "fp16"}, 1):

@@ -32,11 +32,7 @@ CASES: dict[str, Options] = {
     "sparcml split": {"scheme": "sparcml", **TOPK, "algorithm": "split"},
     "sparcml dsar": {"scheme": "sparcml", **TOPK, "algorithm": "dsar"},
     "s2reducer": {"scheme": "s2reducer", "density": 0.05},
-    "hipress": {
-        "scheme": "hipress", **TOPK, "rule": "threshold", "compress_min_elems": 10, "sparse_op": "a2a_ag",
-        "bulk_timeout_s": 100.0
-    },
-    "espresso": {"scheme": "espresso", **TOPK, "options": "gpu_div"},
+    "espresso": {"scheme": "espresso", **TOPK},
     "union": {"scheme": "fused_all", **TOPK, "lane": "union_all_reduce"},
     "a2a_ag": {"scheme": "fused_all", **TOPK, "lane": "a2a_ag(aggregators=2)"},
     "omnireduce": {"scheme": "omnireduce"},
@@ -45,7 +41,7 @@ CASES: dict[str, Options] = {
 }  # fmt: skip
 DENSE = {"omnireduce", "parallax", "hierarchical"}
 ESTIMATES = {"s2reducer"}
-PROFILED = {"hipress", "espresso"}
+PROFILED = {"espresso"}
 BY_HAND = {"union", "a2a_ag"}
 COLLECTIVES = (
     "ok_topk(tau_prime=2,tau=3)",
@@ -61,7 +57,7 @@ COLLECTIVES = (
     "a2a_ag(aggregators=2)",
     "union_all_reduce",
 )
-QUICK = {"oktopk", "micro", "gtopk", "spardl", "sparcml dsar", "hipress"}
+QUICK = {"oktopk", "micro", "gtopk", "spardl", "sparcml dsar", "a2a_ag"}
 
 
 def cases(*left_out: str) -> pytest.MarkDecorator:
@@ -182,7 +178,7 @@ def test_a_run_resumed_after_any_step_is_the_same(ranks: Ranks, case: str) -> No
 
 @each_rank(2, by="ranks")
 def test_a_state_in_memory_does_not_change_when_the_run_goes_on(group, rank, world):
-    options = CASES["hipress"]
+    options = CASES["espresso"]
     model = build("mlp")
     optimizer, sync = attach(model, group, world, options)
     for step in range(4):
@@ -224,7 +220,7 @@ def test_the_figures_of_a_step_are_what_was_exchanged(ranks: Ranks, case: str) -
 
 
 @pytest.mark.parametrize("compressor", ["chunk_topm", "dgc", "gaussiank", "mstopk", "redsync", "sidco"])
-@pytest.mark.parametrize("case", ["hipress", pytest.param("sparcml rd", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["a2a_ag", pytest.param("sparcml rd", marks=pytest.mark.slow)])
 def test_what_any_compressor_selects_reaches_a_reducer_in_order(ranks: Ranks, case: str, compressor: str) -> None:
     for reports in ranks.run(work.figures, 3, {**CASES[case], "compressor": compressor}, 2):
         for report in reports:
@@ -290,15 +286,13 @@ def test_memories_with_a_learning_rate_that_changes(group, rank, world, case, me
 
 REFUSED = [
     *(({**CASES[case], "memory": m}, f"memory={m}") for m in ("dgc", "low_pass", "signum")
-      for case in ("oktopk", "micro", "gtopk", "spardl", "hipress", "espresso")),
+      for case in ("oktopk", "micro", "gtopk", "spardl", "espresso")),
     *(({**CASES["s2reducer"], "memory": m}, f"memory={m}") for m in ("low_pass", "signum")),
     ({**CASES["oktopk"], "compressor": "dgc"}, "takes topk only"),
     ({**CASES["oktopk"], "sizes": "variable"}, "sizes"),
     ({**CASES["micro"], "compressor": "topk(value_dtype=float16)"}, "float32"),
     ({**CASES["s2reducer"], "compressor": "topk"}, "block_topk"),
     ({**CASES["sparcml rd"], "compressor": "randomk"}, "randomk"),
-    ({**CASES["hipress"], "sizes": "variable"}, "sizes=variable"),
-    ({**CASES["hipress"], "compressor": "fp16"}, "fp16"),
     ({**CASES["spardl"], "teams": 2}, "teams=1"),
     ({**CASES["hierarchical"], "ranks_per_node": 2}, "ranks_per_node=1"),
 ]  # fmt: skip
