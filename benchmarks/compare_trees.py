@@ -91,10 +91,13 @@ def sent(codec: Any, memory: Any, density: float) -> str:
     """Return the digest of one compressor's payloads, memories and states, step by step."""
     batch, generator, parts = blank_batch(codec, SEGMENTS, density, memory), torch.Generator().manual_seed(1), []
     for step in range(STEPS):
-        batch.step, batch.grads = step, [
-            torch.randn(hi - lo, generator=generator) * (1 + step % 3) * torch.rand(hi - lo, generator=generator)
-            for lo, hi in batch.pieces
-        ]
+        batch.step, batch.grads = (
+            step,
+            [
+                torch.randn(hi - lo, generator=generator) * (1 + step % 3) * torch.rand(hi - lo, generator=generator)
+                for lo, hi in batch.pieces
+            ],
+        )
         run(batch, codec)
         sections = (getattr(batch.payload, name) for name in ("counts", "scales", "indices", "values", "codes"))
         parts += [section.view(torch.uint8) if section.numel() else section.byte() for section in sections]
@@ -111,7 +114,9 @@ def weights() -> dict[str, Any]:
     found = {}
     for scheme in schemes.names():
         for ranks in (RANKS, RANKS - 1):
-            options: dict[str, Any] = {"scheme": scheme, "tables": "*weight"} if scheme == "parallax" else {"scheme": scheme}
+            options: dict[str, Any] = (
+                {"scheme": scheme, "tables": "*weight"} if scheme == "parallax" else {"scheme": scheme}
+            )
             if keeps_fraction(getattr(schemes[scheme].defaults, "compressor", None) or "fp16"):
                 options["density"] = 0.05
             found[f"{scheme} on {ranks}"] = [trained(ranks, options), 0.0, 0.0]
@@ -152,8 +157,9 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> int:
         if old != new or abs(old_s - new_s) > PRICES_AGREE * max(old_s, new_s):
             differ += 1
             print(f"{name}: {old} {old_s:.9g} s, then {new} {new_s:.9g} s")
-    for name in sorted(before.keys() ^ after.keys()):
-        print(f"{name}: only {'before' if name in before else 'after'}")
+    for where, more in (("before", before.keys() - after.keys()), ("after", after.keys() - before.keys())):
+        if more:
+            print(f"only {where}: {len(more)}, of {', '.join(sorted({name.partition(' ')[0] for name in more}))}")
     shared = before.keys() & after.keys()
     slowest = max(shared, key=lambda name: after[name][2])
     old_s, new_s = (sum(one[name][2] for name in shared) for one in (before, after))

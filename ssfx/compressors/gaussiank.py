@@ -6,7 +6,8 @@ from types import ModuleType
 
 from ssfx.compressors.base import compressors
 from ssfx.compressors.batch import Batch
-from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, over_parts, settled, sizes
+from ssfx.compressors.threshold import ThresholdSelector, above, over_parts, settled, sizes
+from ssfx.compressors.topk import TopKOptions
 from ssfx.core.lazy import torch
 
 LOOKS = 3
@@ -15,7 +16,7 @@ LOW, HIGH, DOWN, UP = 2 / 3, 4 / 3, 0.5, 1.5
 """Fewer than LOW * k elements: the next threshold is DOWN times as high; more than HIGH * k: UP times."""
 
 
-@compressors.register(ThresholdOptions())
+@compressors.register(TopKOptions())
 class GaussianK(ThresholdSelector):
     """About right for normal data only; the count of other distributions is far off (D-22)."""
 

@@ -13,7 +13,8 @@ from types import ModuleType
 
 from ssfx.compressors.base import compressors
 from ssfx.compressors.batch import Batch
-from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, above, over_parts, settled, sizes
+from ssfx.compressors.threshold import ThresholdSelector, above, over_parts, settled, sizes
+from ssfx.compressors.topk import TopKOptions
 from ssfx.core.lazy import torch
 
 FIRST_RATIO = 0.25
@@ -27,7 +28,7 @@ fewer; whether a window has ended, and its mean ratio; sum of ratios and number 
 COLUMNS = CALLS + 1
 
 
-@compressors.register(ThresholdOptions())
+@compressors.register(TopKOptions())
 class SIDCo(ThresholdSelector):
     """Right where the data is exponential; only what is not zero is fitted, for the ratio then wanted of it (D-22)."""
 

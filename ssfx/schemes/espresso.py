@@ -50,7 +50,7 @@ class EspressoOptions(ProfiledOptions):
     source="Espresso, EuroSys 2023, Algorithms 1 and 2; D-51",
     defaults=EspressoOptions(),
     fusion_unit="tensor",
-    collectives=("a2a_ag", "all_gather", "all_gather_v", "all_reduce"),
+    collectives=("a2a_ag", "all_gather", "all_reduce"),
     compressors="selecting",
     offload=True,
     profiled=True,
@@ -66,7 +66,7 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
             f"scheme=espresso weighs sending selected elements against sending all, which compressor="
             f"{options.compressor} does not offer; choose compressor=topk, or scheme=hipress"
         )
-    carrier = sparse_carrier("espresso", options, costs.world_size)
+    carrier = sparse_carrier(options, costs.world_size)
     order = {spec.name: i for i, spec in enumerate(profile.tensors)}
     groups = [group for part in dtype_profiles(profile) for group in units(part.tensors)]
     groups.sort(key=lambda group: order[group[-1].name])

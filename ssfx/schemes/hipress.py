@@ -50,12 +50,12 @@ class HipressOptions(ProfiledOptions):
     source="HiPress, SOSP 2021 (CaSync and SeCoPa); D-50",
     defaults=HipressOptions(),
     fusion_unit="tensor",
-    collectives=("all_gather", "all_gather_v", "all_reduce"),
+    collectives=("all_gather", "all_reduce"),
     profiled=True,
 )
 def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Plan:
     """Return the plan with one compressor call per chosen gradient; its notes hold their number and the time."""
-    carrier = sparse_carrier("hipress", options, costs.world_size)
+    carrier = sparse_carrier(options, costs.world_size)
 
     def plan(above: int | None, bulk_bytes: int = SPARSE_BULK_BYTES) -> Plan:
         def buckets(part: Profile) -> Iterator[Bucket]:

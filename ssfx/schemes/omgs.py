@@ -15,7 +15,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.base import SparseOptions, scheme
+from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets
@@ -29,9 +29,9 @@ COUNTS = (1, 2, 4, 8, 16, 32)
 Cuts = Callable[[JointModel, Carrier, str], "list[int]"]
 
 
-def twice(scheme: str, options: SparseOptions, world_size: int) -> Carrier:
+def twice(options: CompressOptions, world_size: int) -> Carrier:
     """Return the carrier of OMGS's code, which sends values and indices of fixed size apart: two start-ups."""
-    carrier = sparse_carrier(scheme, options, world_size)
+    carrier = sparse_carrier(options, world_size)
     return replace(carrier, collective="all_gather_twice") if carrier.collective == "all_gather" else carrier
 
 
@@ -65,7 +65,7 @@ class Decision:
     source="OMGS-SGD, INFOCOM 2020; D-48",
     defaults=OmgsOptions(),
     fusion_unit="bucket",
-    collectives=("all_gather", "all_gather_twice", "all_gather_v", "all_reduce"),
+    collectives=("all_gather", "all_gather_twice", "all_reduce"),
     profiled=True,
 )
 def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
@@ -73,7 +73,7 @@ def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
 
     One rank alone has nothing to save and makes one group of everything. Density 1 applies the rule to dense messages.
     """
-    own = twice("omgs", options, costs.world_size)
+    own = twice(options, costs.world_size)
     encode = cache(Curve.zero() if own.dense else costs.encode)  # layers repeat, and every network asks again
 
     def plan(carrier: Carrier, cuts: Cuts) -> Plan:

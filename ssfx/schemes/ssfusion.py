@@ -58,7 +58,7 @@ def _variant(name: str, summary: str, defaults: SsfusionOptions) -> Callable[[Pl
         source="SSFusion, ICDE 2026, section IV; D-52",
         defaults=defaults,
         fusion_unit="large tensor",
-        collectives=("all_gather", "all_gather_v", "all_reduce"),
+        collectives=("all_gather", "all_reduce"),
         compressors="selecting",
         offload=defaults.offload,
         profiled=True,
@@ -82,7 +82,7 @@ def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> P
             f"scheme={name} gathers selected elements next to dense tensors, which compressor={options.compressor} "
             "does not produce; choose compressor=topk, or scheme=per_tensor"
         )
-    carrier = sparse_carrier(name, options, costs.world_size)
+    carrier = sparse_carrier(options, costs.world_size)
     if carrier.dense:
         return plan_per_dtype(name, profile, costs.world_size, lambda part: ddp_buckets(part, carrier))
     known = StepPrices(profile, costs)

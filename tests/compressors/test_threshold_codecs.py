@@ -19,7 +19,7 @@ from ssfx.core.errors import ConfigError
 FIXED = ("gaussiank", "redsync", "hard_threshold", "hard_threshold(threshold=1.0)")
 """Variable counts, no state."""
 EXACT = ("mstopk",)
-ALL = (*FIXED, "sidco", *EXACT, "redsync_quant")
+ALL = (*FIXED, "sidco", *EXACT)
 
 
 def threshold_and_count(spec: str, a: torch.Tensor, density: float) -> tuple[float, int]:
@@ -60,7 +60,7 @@ def test_what_reaches_the_threshold_is_sent_up_to_capacity(spec: str, a: torch.T
 @given(
     sizes=st.lists(st.lists(st.integers(0, 40) | st.integers(0, 3000), min_size=1, max_size=3), min_size=1, max_size=4),
     density=st.sampled_from([0.001, 0.01, 0.1, 0.7, 1.0]),
-    memory=st.sampled_from(["none", "residual", "residual(decay=0.5,gain=2)", "dgc(momentum=0.5)"]),
+    memory=st.sampled_from(["none", "residual", "momentum(decay=0.5)", "dgc(momentum=0.5)"]),
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=40, deadline=None)
@@ -119,8 +119,8 @@ def test_a_tensor_below_its_threshold_takes_turns(spec: str) -> None:
 def test_gaussiank_counts_normal_data_right_whatever_its_scale() -> None:
     a = torch.randn(200_000, generator=torch.Generator().manual_seed(0))
     for scale in (1e-42, 1e-20, 1.0, 1e30):
-        count = int(encode("gaussiank(capacity=2)", a * scale, 0.01)[0].counts[0])
-        assert 0.5 * 2000 <= count <= 2 * 2000, scale
+        count = int(encode("gaussiank", a * scale, 0.01)[0].counts[0])
+        assert 0.5 * 2000 <= count <= 1.3 * 2000, scale
 
 
 def test_sidco_is_right_for_exponential_data() -> None:
@@ -135,11 +135,12 @@ def test_sidco_is_right_for_exponential_data() -> None:
         assert int(batch.payload.counts[0]) == pytest.approx(200, rel=0.25)
 
 
-def test_sidco_finds_its_number_of_stages_and_keeps_it_per_segment() -> None:
+def test_sidco_finds_its_number_of_stages_and_keeps_it_per_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     heavy, light = torch.distributions.StudentT(3.0).sample((100_000,)), torch.randn(100_000)
-    made = make("sidco(capacity=10)", memories.build("none"), [[100_000], [100_000]], 0.001, seed=0)
-    codec, batch = build("sidco(capacity=10)"), made.batch
+    monkeypatch.setattr(ThresholdSelector, "capacity", 10.0)
+    made = make("sidco", memories.build("none"), [[100_000], [100_000]], 0.001, seed=0)
+    codec, batch = build("sidco"), made.batch
     shapes = codec.state_shapes([(100_000,)])
     batch.states = [{name: torch.zeros(shape) for name, shape in shapes.items()} for _ in batch.parts]
     for step in range(30):
@@ -162,19 +163,6 @@ def test_mstopk_is_topk_where_magnitudes_differ_and_always_sends_k() -> None:
             assert (tied - sent).abs().sum() <= tied.abs().sum()
 
 
-@given(a=vectors(), density=densities, step=st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
-def test_redsync_quantised_is_a_projection(a: torch.Tensor, density: float, step: int) -> None:
-    payload, ctx = encode("redsync_quant", a, density, step=step)
-    sent = decode("redsync_quant", payload, ctx, a.numel())
-    number = int((payload.indices >= 0).sum())
-    one_sign = (a < 0) if step % 2 else (a > 0)
-    assert number == min(len(payload.indices), int(one_sign.sum()))
-    assert torch.all(one_sign[sent != 0])
-    error, norm = (a.double() - sent).square().sum().item(), a.double().square().sum().item()
-    assert error == pytest.approx(norm - number * payload.scales.double().item() ** 2, rel=1e-5, abs=1e-80)
-
-
 @given(threshold=st.floats(0, 1e38) | st.sampled_from([0.0, 0.1, 0.25, 1e-45, 1e-50]))
 def test_thresholds_are_rounded_so_that_comparisons_stay_exact(threshold: float) -> None:
     level = torch.tensor([threshold], dtype=torch.float64)
@@ -190,7 +178,7 @@ def before(number: torch.Tensor) -> torch.Tensor:
 
 
 def test_capacity_and_wire_size() -> None:
-    for spec, slots in (("gaussiank", 130), ("sidco(capacity=2)", 200), ("hard_threshold", 400), ("redsync", 130)):
+    for spec, slots in (("gaussiank", 130), ("sidco", 130), ("hard_threshold", 400), ("redsync", 130)):
         layout = build(spec).layout(10_000, 0.01)
         assert (layout.counts, layout.indices, layout.values, layout.nbytes) == (1, slots, slots, 4 + 8 * slots)
     assert build("mstopk").layout(10_000, 0.01).nbytes == 800
@@ -199,11 +187,9 @@ def test_capacity_and_wire_size() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        "gaussiank(capacity=0.5)",
-        "sidco(family=normal)",
+        "hard_threshold(capacity=0.5)",
         "hard_threshold(threshold=-1)",
         "mstopk(value_dtype=int8)",
-        "redsync_quant(capacity=2)",
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_line(spec: str) -> None:

@@ -221,7 +221,7 @@ def test_a_plans_time_is_that_of_its_search() -> None:
     rng = random.Random(17)
     for _ in range(100):
         profile, costs = random_case(rng, 30)
-        for options in ({}, {"compressor": "redsync_quant"}):
+        for options in ({}, {"compressor": "gaussiank"}):
             plan = make_plan("espresso", profile, costs, {**TOPK, **options})
             assert dict(plan.notes)["predicted_ms"] == f"{1e3 * evaluate(plan, profile, costs).total_s:.6g}"
 

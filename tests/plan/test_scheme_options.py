@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from plan.instances import affine_costs, instance_a, make_profile
-from plan.options import gathers
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
@@ -36,8 +35,6 @@ def lanes(plan: Plan) -> list[tuple[str, int]]:
         ("per_tensor", {"compressor": "topp"}, "did you mean 'topk'"),
         ("per_tensor", {"density": 0.0}, r"density must be in \(0, 1\]"),
         ("per_tensor", {"density": True}, "must be a number, got True"),
-        ("per_tensor", {"sizes": "some"}, "must be fixed or variable"),
-        ("per_tensor", {"compressor": "fp16", "sizes": "variable"}, "sizes=variable has no effect"),
         ("fused_all", {"fusion_degree": 101}, r"percentage in \[0, 100\]"),
         ("ssfusion_naive", {"compressor": "fp16"}, "choose compressor=topk, or scheme=per_tensor"),
         ("ssfusion_naive", {"compressor": "randomk"}, "choose compressor=topk, or scheme=per_tensor"),
@@ -80,13 +77,6 @@ def test_additive_payloads_travel_in_an_all_reduce(scheme: str) -> None:
         assert {collective for collective, _ in lanes(plan)} == {"all_reduce"}
     cast = make_plan(scheme, A, COSTS, {"compressor": "fp16"})
     assert {s.density for _, lane in cast.lanes() for s in lane.segments} == {1.0}
-
-
-@pytest.mark.parametrize("scheme", [s.name for s in schemes if gathers(s.name)])
-def test_variable_sizes_choose_the_other_gather(scheme: str) -> None:
-    plan = make_plan(scheme, A, COSTS, {**TOPK, "sizes": "variable"})
-    assert {collective for collective, _ in lanes(plan)} <= {"all_gather_v", "all_reduce"}
-    assert any(collective == "all_gather_v" for collective, _ in lanes(plan))
 
 
 @pytest.mark.parametrize(("degree", "num_calls"), [(0, 12), (1, 12), (20, 10), (50, 7), (100, 1)])

@@ -75,18 +75,17 @@ THOROUGH = ("per_tensor", "fused_all", "ssfusion_naive", "ssfusion_oi")
 
 
 def sparse_cases() -> list[Options]:
-    """Every sparse scheme; several compressors that keep a residual and variants of sizes on some of them."""
+    """Every sparse scheme; several compressors that keep a residual on some of them."""
     cases = [of_scheme(scheme, 2, density=0.05) for scheme in SPARSE]
     for scheme in THOROUGH:
-        compressors = ["dgc", "randomk(shared=False)"]
+        compressors = ["dgc", "gaussiank"]
         if not scheme.startswith("ssfusion"):
             compressors.append("randomk")
         cases += [{**of_scheme(scheme, 2), "compressor": c, "density": 0.05} for c in compressors]
     cases += [
         {"scheme": "per_tensor", "compressor": "topk(value_dtype=float16)", "density": 0.05},
-        {"scheme": "per_tensor", "compressor": "dgc", "density": 0.05, "sizes": "variable"},
+        {"scheme": "fused_all", "compressor": "sidco", "density": 0.05},
         {"scheme": "fused_all", "compressor": "topk", "density": 0.05, "fusion_degree": 50},
-        {"scheme": "topk", "density": 0.05, "result": "union"},
         {**of_scheme("ssfusion_oi", 2), "memory": "momentum"},
     ]
     return cases

@@ -31,7 +31,7 @@ def _refused(model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: 
         ({"scheme": "per_tensor", "compressor": "topp"}, ["topp", "topk"]),
         ({"scheme": "per_tensor", "compressor": "topk(value_type=float16)"}, ["value_type", "value_dtype"]),
         ({"scheme": "per_tensor", "memory": "residul"}, ["residul", "residual"]),
-        ({"scheme": "per_tensor", "memory": "residual(decay=2)"}, ["decay"]),
+        ({"scheme": "per_tensor", "memory": "momentum(decay=2)"}, ["decay"]),
         ({"scheme": "per_tensor", "denisty": 0.1}, ["denisty", "density"]),
         ({"scheme": "per_tensor", "density": 2}, ["density", "2"]),
         ({"scheme": "per_tensor", "density": 0}, ["density", "0"]),

@@ -261,7 +261,6 @@ def test_attaching_twice_is_refused(group, rank, world):
     "options",
     [
         {"scheme": "wfbp"},
-        {"scheme": "per_tensor", "compressor": "topk", "density": 0.999, "sizes": "variable", "grouping": "none"},
         {"scheme": "per_tensor", "compressor": "topk", "density": 0.999, "grouping": "none"},
     ],
     ids=["wfbp", "variable", "fixed"],

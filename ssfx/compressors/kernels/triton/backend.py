@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ssfx.compressors.kernels.interface import READY, Moments, Rule, Tail
+from ssfx.compressors.kernels.interface import DGC, READY, Moments, Rule, Tail
 from ssfx.compressors.kernels.reference.blocks import block_norms as block_norms
 from ssfx.compressors.kernels.reference.blocks import largest_of_chunks as largest_of_chunks
 from ssfx.compressors.kernels.reference.blocks import take_blocks as take_blocks
@@ -124,7 +124,7 @@ def _compact(batch: Batch, work: _Selection, rotate: bool) -> None:
     )
     compaction.write[plan.grid](
         plan.blocks, work.segments, work.state, work.before, vector, momentum, payload.indices, payload.values,
-        batch.step, batch.base, ROTATE=rotate, CLEAR=clear, MASK=clear and form is not None and form.mask,
+        batch.step, batch.base, ROTATE=rotate, CLEAR=clear, MASK=clear and form is not None and form.kind == DGC,
         **_WRITE_OPTIONS,
     )  # fmt: skip
     batch.cleared = clear
