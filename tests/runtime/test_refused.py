@@ -25,7 +25,7 @@ OPTIONS: list[tuple[Options, list[str]]] = [
     ({"scheme": "per_tensor", "compressor": "topp"}, ["topp", "topk"]),
     ({"scheme": "per_tensor", "compressor": "topk(value_type=float16)"}, ["value_type", "value_dtype"]),
     ({"scheme": "per_tensor", "memory": "residul"}, ["residul", "residual"]),
-    ({"scheme": "per_tensor", "memory": "residual(decay=2)"}, ["decay"]),
+    ({"scheme": "per_tensor", "memory": "momentum(decay=2)"}, ["decay"]),
     ({"scheme": "per_tensor", "denisty": 0.1}, ["denisty", "density"]),
     ({"scheme": "per_tensor", "density": 2}, ["density", "2"]),
     ({"scheme": "per_tensor", "density": 0}, ["density", "0"]),
@@ -49,6 +49,9 @@ KINDS: dict[str, tuple[Any, str]] = {
     "max_grad_norm": (1.0, "clip between backward"),
     "cluster": ("64gpu", "key of ssfx advise"),
     "error_feedback": (True, 'memory="residual"'),
+    "exempt": (None, "() for none; got None"),
+    "trace": ("yes", "trace is True or False"),
+    "broadcast_buffers": ("no", "broadcast_buffers is True or False"),
     "bucket_cap_mb": (25, "argument of DistributedDataParallel"),
 }
 """Arguments of another kind, or of another library."""
@@ -73,6 +76,13 @@ def test_an_argument_of_another_kind_is_one_line(name: str) -> None:
     model = build("mlp")
     with refused(said):
         ssfx.attach(model, sgd(model), **{"scheme": "ddp", name: value})
+
+
+@pytest.mark.parametrize("exempt", [3, [3], object(), "vector"])
+def test_kinds_that_are_exempt_are_words(exempt: Any) -> None:
+    model = build("mlp")
+    with refused("exempt"):
+        ssfx.attach(model, sgd(model), exempt=exempt)
 
 
 @pytest.mark.parametrize("case", GIVEN)
