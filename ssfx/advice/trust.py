@@ -24,7 +24,7 @@ FEWEST = 5
 
 @dataclass(frozen=True)
 class Trust:
-    """Mean and maximum |predicted / actual - 1| over `count` predictions of a validation group.
+    """`mean` and `max` of |predicted / actual - 1| over `count` predictions of a validation group.
 
     `borrowed`: its systems are of another kind than the one that it is to be trusted for. `sent` and `network`: the way
     of sending and the kind of network that it is asked for; empty for the group as a whole. `few`: how many of its
@@ -34,7 +34,7 @@ class Trust:
 
     group: str
     mean: float
-    maximum: float
+    max: float
     count: int
     borrowed: bool = False
     sent: str = ""
@@ -45,7 +45,7 @@ class Trust:
     @property
     def said(self) -> str:
         """In words: of what, how far off, and how many comparisons there are of it."""
-        whole = f"{self.mean:.0%} off on average (at worst {self.maximum:.0%}, n = {self.count})"
+        whole = f"{self.mean:.0%} off on average (at worst {self.max:.0%}, n = {self.count})"
         what = f"{self.sent} on {self.network}" if self.sent else f"the {self.group} group{self.aside}"
         if self.few is None:
             return f"simulated times of {what} are {whole}"
@@ -57,7 +57,7 @@ class Trust:
         return f"{count} compared of {self.sent} on {self.network}; all {self.group} steps{self.aside} are {whole}"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.mean <= self.maximum:
+        if not 0 <= self.mean <= self.max:
             raise ValueError(f"group {self.group}: a mean error lies between 0 and the maximum")
 
 

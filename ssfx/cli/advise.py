@@ -16,10 +16,9 @@ from ssfx.advice.break_even import BreakEven
 from ssfx.advice.checked import where_checked
 from ssfx.advice.screen import NEVER_SHARDED, first_screen
 from ssfx.advice.training_time import TrainingTime, training_times
-from ssfx.advice.trust import Trust
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page
-from ssfx.cli.terminal import print_table, say
+from ssfx.cli.terminal import picked, print_table, say
 from ssfx.config.advice_question import by_quality, resolve_setting
 from ssfx.core.errors import ConfigError
 from ssfx.core.numbers import rounded
@@ -113,10 +112,12 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
 def _plain_training(one: TrainingTime) -> dict[str, Any]:
     known = one.needed.share is not None
     return {
-        "scheme": one.entry.scheme, "train_steps": one.train_steps, "more_steps": one.needed.share,
-        "source": one.needed.source, "worst_run": one.needed.worst, "steps": one.steps if known else None,
-        "iteration_s": one.entry.iteration_s, "time_s": one.time_s if known else None, "worst_s": one.worst_s,
-    }  # fmt: skip
+        **picked(one, "train_steps worst_s"),
+        **picked(one.entry, "scheme iteration_s"),
+        **picked(one.needed, "source more_steps=share worst_run=worst"),
+        "steps": one.steps if known else None,
+        "time_s": one.time_s if known else None,
+    }
 
 
 def _answer(advice: Advice, overrides: tuple[str, ...]) -> None:
@@ -175,7 +176,7 @@ def _ranking(advice: Advice) -> None:
     else:
         say(
             f"error bars: {trust.mean:.1%}, the mean error on the {trust.group} validation group (n = {trust.count}, "
-            f"at most {trust.maximum:.1%}); schemes whose bars overlap are not ordered and share their ranks"
+            f"at most {trust.max:.1%}); schemes whose bars overlap are not ordered and share their ranks"
         )
 
 
@@ -223,48 +224,40 @@ def _origins(advice: Advice) -> None:
 
 
 def _plain(advice: Advice, found: Mapping[str, BreakEven], sentences: list[str]) -> dict[str, Any]:
-    setting, trust = advice.setting, advice.trust
+    setting, trust, answer = advice.setting, advice.trust, answer_of(advice)
     needed = setting.memory(advice.dense.trial)
-    system, profile = setting.system.origin, setting.profile.origin
-    answer = answer_of(advice)
     return {
-        "answer": answer.word, "reason": answer.reason, "most": answer.most,
-        "host_bound": setting.profile.host_bound,
-        "model": setting.profile.model, "cluster": setting.cluster.name, "world_size": setting.cluster.world_size,
-        "batch_size": setting.profile.batch_size, "precision": setting.precision, "density": setting.density,
-        "gbps": setting.gbps,
-        "origin": "simulated", "calibration": system.kind, "single_iteration_s": setting.profile.alone_s(),
-        "costs": asdict(system), "profile": asdict(profile),
-        "error_bar": trust and _plain_trust(trust), "unproven": [one.scheme for one in answer.unproven],
+        **picked(answer, "answer=word reason most"),
+        **picked(setting.profile, "host_bound model batch_size"),
+        **picked(setting.cluster, "cluster=name world_size exchanges=exchange_text"),
+        **picked(setting, "precision density gbps"),
+        **({"sharding": setting.sharding.text} if setting.sharding else {}),
+        "origin": "simulated",
+        "calibration": setting.system.origin.kind,
+        "single_iteration_s": setting.profile.alone_s(),
+        "costs": asdict(setting.system.origin),
+        "profile": asdict(setting.profile.origin),
+        "error_bar": trust and asdict(trust),
+        "unproven": [one.scheme for one in answer.unproven],
         "compressor_times": advice.codec_kinds,
         "checked": NEVER_SHARDED if setting.sharding else where_checked(setting.cluster),
-        **({"sharding": setting.sharding.text} if setting.sharding else {}),
-        "memory": needed and needed.plain(), "exchanges": setting.cluster.exchange_text,
-        "tuned_dense": advice.dense.scheme, "schemes": [_plain_entry(one, found) for one in advice.entries],
-        "sentences": sentences, "cautions": cautions(setting.profile, setting.cluster),
+        "memory": needed and needed.plain(),
+        "tuned_dense": advice.dense.scheme,
+        "schemes": [_plain_entry(one, found.get(one.scheme)) for one in advice.entries],
+        "sentences": sentences,
+        "cautions": cautions(setting.profile, setting.cluster),
         "left_out": dict(advice.left_out),
-    }  # fmt: skip
+    }
 
 
-def _plain_trust(trust: Trust) -> dict[str, Any]:
+def _plain_entry(entry: Entry, even: BreakEven | None) -> dict[str, Any]:
+    step, gbps = entry.trial.simulated, even and (None if even.gbps == inf else even.gbps)
     return {
-        "group": trust.group, "mean": trust.mean, "max": trust.maximum, "count": trust.count,
-        "borrowed": trust.borrowed, "sent": trust.sent, "network": trust.network, "few": trust.few,
-    }  # fmt: skip
-
-
-def _plain_entry(entry: Entry, found: Mapping[str, BreakEven]) -> dict[str, Any]:
-    step, even = entry.trial.simulated, found.get(entry.scheme)
-    return {
-        "scheme": entry.scheme, "options": dict(entry.trial.options), "compressors": list(entry.compressors),
-        "more_steps": entry.more_steps, "error": entry.trust and _plain_trust(entry.trust),
-        "rank": list(entry.rank), "iteration_s": entry.iteration_s,
-        "throughput_samples_per_s": entry.throughput_samples_per_s, "scaling_factor": entry.scaling,
-        "speedup_vs_dense": entry.speedup_vs_dense, "exposed_comm_s": step.exposed_comm_s,
-        "leaves_tensors_out": entry.leaves_tensors_out, "extrapolated": list(step.outside),
+        **picked(entry, "scheme compressors more_steps rank iteration_s throughput_samples_per_s leaves_tensors_out"),
+        **picked(entry, "scaling_factor=scaling speedup_vs_dense"),
+        **picked(step, "exposed_comm_s extrapolated=outside"),
+        "options": dict(entry.trial.options),
+        "error": entry.trust and asdict(entry.trust),
         "plan_digest": step.plan.digest,
-        "break_even": even and {
-            "text": str(even), "gbps": None if even.gbps == inf else even.gbps,
-            "loses_at_gbps": list(even.loses_at_gbps),
-        },
-    }  # fmt: skip
+        "break_even": even and {"text": str(even), "gbps": gbps, "loses_at_gbps": even.loses_at_gbps},
+    }

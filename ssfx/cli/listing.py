@@ -108,7 +108,7 @@ def _registered(kind: str) -> Table:
 KINDS = LISTED
 FOLDERS = ("workloads", "clusters", "experiments", "presets")
 """Those whose entries are files of conf/."""
-PACKAGES = ("schemes", "compressors", "memories", "collectives", "engines", "workloads", "workloads/catalog")
+PACKAGES = ("schemes", "compressors", "compressors/memories", "collectives", "lab/engines", "lab/workloads/catalog")
 SHIPPED = Path(__file__).parents[1] / "data" / "component_tables.json"
 """The tables of all other kinds, which `make conf` writes: importing 150 modules would take longer than the rest."""
 Table = tuple[Sequence[str], Iterable[Sequence[str]]]

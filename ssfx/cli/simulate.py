@@ -12,7 +12,7 @@ from ssfx.advice import cases as simulated_cases
 from ssfx.advice.cases import selection_of, sensitivity, sharding_of, simulate_case, unmoved
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.pictures import bars_svg, lines_svg, parts_of, write_page
-from ssfx.cli.terminal import print_table
+from ssfx.cli.terminal import picked, print_table
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
@@ -270,17 +270,23 @@ def plain(outcome: Outcome) -> dict[str, Any]:
     case, target, step = outcome
     needed = memory_of(outcome)
     return {
-        "model": case.model, "cluster": str(case.cluster), "world_size": case.world_size,
-        "batch_size": case.batch_size, "precision": case.precision,
-        "scheme": case.scheme, "scheme_options": dict(case.scheme_options), "compressor": case.compressor,
-        "density": case.density, "origin": "simulated", "metrics": _metrics(outcome),
-        "scaling_factor": _scaling(outcome), "critical_s": step.critical_s(), "contention_s": step.slowdown_s(),
-        "extrapolated": list(step.outside), "calibration": case.calibration, "plan_digest": step.plan.digest,
-        "costs": asdict(target.system.origin), "profile": asdict(target.profile.origin),
-        "cautions": cautions(target.profile, target.cluster), "memory": needed and needed.plain(),
+        **picked(case, "model world_size batch_size precision scheme compressor density calibration"),
+        "cluster": str(case.cluster),
+        "scheme_options": dict(case.scheme_options),
+        "origin": "simulated",
+        "metrics": _metrics(outcome),
+        "scaling_factor": _scaling(outcome),
+        "critical_s": step.critical_s(),
+        "contention_s": step.slowdown_s(),
+        "extrapolated": step.outside,
+        "plan_digest": step.plan.digest,
+        "costs": asdict(target.system.origin),
+        "profile": asdict(target.profile.origin),
+        "cautions": cautions(target.profile, target.cluster),
+        "memory": needed and needed.plain(),
         "exchanges": target.cluster.exchange_text,
         **({"sharding": _shared(case), "reduce_dtype": case.reduce_dtype} if case.sharding != "none" else {}),
-    }  # fmt: skip
+    }
 
 
 def _metrics(outcome: Outcome) -> dict[str, Any]:

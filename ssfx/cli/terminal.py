@@ -4,6 +4,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import click
 
@@ -56,3 +57,9 @@ def print_table(
                 for name, part, width in zip(header, parts, widths, strict=True)
             ]
             click.secho("  ".join(aligned).rstrip(), bold=number == 0)
+
+
+def picked(of: object, names: str) -> dict[str, Any]:
+    """Return attributes by name, for JSON; "more_steps=share" gives one another name."""
+    pairs = (name.split("=") for name in names.split())
+    return {pair[0]: getattr(of, pair[-1]) for pair in pairs}

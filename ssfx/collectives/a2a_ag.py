@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Load, Phase, collectives
 from ssfx.collectives.pairs import BAD, COUNT_BYTES, pack, poisoned, record_bytes, take_largest, unpack
-from ssfx.collectives.primitives import Traffic, split_sizes, split_starts, to_peers, traffic
+from ssfx.collectives.primitives import split_sizes, split_starts, to_peers, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.core.lazy import torch
-from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
 
 
-@dataclass(frozen=True)
-class A2aAgOptions(Bounded):
-    """`aggregators`: how many ranks add up, those of the lowest numbers; 0, or more than there are, means all."""
-
-    aggregators: Annotated[int, 0] = 0
-
-
-@collectives.register(A2aAgOptions())
+@collectives.register()
 class A2aAg(Reducer):
     """The divisible exchange of compressed gradients: HiPress's parameter servers, Espresso's "divisible" options.
 
-    The vector is cut into one shard per aggregator. Every rank tells every other how many of its entries are for it (8
-    bytes, which also say whether the rank is bad), then sends the pairs. The aggregator adds them in rank order, keeps
-    its share of `kept` (at least one element of a shard that has any), leaves the rest in its own vector, and sends a
+    The vector is cut into one shard a rank. Every rank tells every other how many of its entries are for it (8 bytes,
+    which also say whether the rank is bad), then sends the pairs. A shard's rank adds them in rank order, keeps its
+    share of `kept` (at least one element of a shard that has any), leaves the rest in its own vector, and sends a
     record of fixed capacity, that of the largest share, to all. Source: D-50, D-51.
     """
 
@@ -38,35 +29,22 @@ class A2aAg(Reducer):
     summary = "all-to-all of the selected elements, sum and new selection per shard, all-gather of the shards"
     source = "HiPress (CaSync-PS), Espresso; D-50, D-51"
     decodes_once = False
-    options: A2aAgOptions
-
-    def _aggregators(self, world_size: int) -> int:
-        return min(self.options.aggregators or world_size, world_size)
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
-        """Return what the busiest rank, an aggregator, goes through; counts and record headers are not charged.
-
-        With fewer aggregators than ranks, each receives and sends the parts of several.
-        """
-        num = self._aggregators(load.world_size)
-        share = load.nbytes / num
-        return (
-            Phase("all_to_all", share * load.world_size),
-            Phase("encode", load.numel / num),
-            Phase("decode", load.numel / num),
-            Phase("all_gather", share),
-        )
+        """Return what a rank goes through; counts and record headers are not charged."""
+        share = load.numel / load.world_size
+        compute = Phase("encode", share), Phase("decode", share)
+        return Phase("all_to_all", load.nbytes), *compute, Phase("all_gather", load.nbytes / load.world_size)
 
     def reduce(self, work: Reduction, comm: Comm) -> Reduced:
-        """Exchange counts, pairs and records; what an aggregator drops is added to its own `vector`."""
+        """Exchange counts, pairs and records; what a rank drops of its shard's sum is added to its own `vector`."""
         assert work.indices is not None
         assert work.values is not None
-        p, rank, num = comm.world_size, comm.rank, self._aggregators(comm.world_size)
-        starts = split_starts(work.vector.numel(), num)
-        sizes = split_sizes(work.vector.numel(), num)
-        shares = [min(size, max(1, share)) for size, share in zip(sizes, split_sizes(work.kept, num), strict=True)]
+        p, rank = comm.world_size, comm.rank
+        starts, sizes = split_starts(work.vector.numel(), p), split_sizes(work.vector.numel(), p)
+        shares = [min(size, max(1, share)) for size, share in zip(sizes, split_sizes(work.kept, p), strict=True)]
         leaving = _cut(work.indices, work.values, starts)
-        counts = _swap_counts(comm, [BAD if work.bad else len(m) // 2 for m in leaving], work.bad)
+        counts = _swap_counts(comm, [BAD if work.bad else len(m) // 2 for m in leaving])
         used = to_peers([COUNT_BYTES] * p, rank)
         if BAD in counts:
             return poisoned(work.vector, used)
@@ -78,18 +56,18 @@ class A2aAg(Reducer):
 
         capacity = max(shares)
         record = torch.zeros(1 + 2 * capacity, dtype=torch.int32, device=work.vector.device)
-        if rank < num:
-            arriving[rank] = leaving[rank]
-            shard = torch.zeros(sizes[rank], dtype=torch.float32, device=work.vector.device)
-            for message in arriving:
-                indices, values = unpack(message)
-                shard[indices] += values
-            indices, values = take_largest(shard, shares[rank])
-            work.vector[starts[rank] : starts[rank + 1]] += shard
-            record[0] = len(indices)
-            record[1 : 1 + len(indices)] = indices
-            record[1 + capacity : 1 + capacity + len(indices)] = values.view(torch.int32)
-        rows, sent = _share_records(comm, record, num)
+        arriving[rank] = leaving[rank]
+        shard = torch.zeros(sizes[rank], dtype=torch.float32, device=work.vector.device)
+        for message in arriving:
+            indices, values = unpack(message)
+            shard[indices] += values
+        indices, values = take_largest(shard, shares[rank])
+        work.vector[starts[rank] : starts[rank + 1]] += shard
+        record[0] = len(indices)
+        record[1 : 1 + len(indices)] = indices
+        record[1 + capacity : 1 + capacity + len(indices)] = values.view(torch.int32)
+        rows = comm.all_gather(record).wait()
+        sent = traffic("all_gather", record_bytes(capacity), p, rank)
         found, sums = [], []
         for row, count, start in zip(rows, rows[:, 0].tolist(), starts[:-1], strict=True):
             found.append(row[1 : 1 + count].long() + start)
@@ -104,9 +82,8 @@ def _cut(indices: torch.Tensor, values: torch.Tensor, starts: list[int]) -> list
     return [pack(indices[a:b] - start, values[a:b]) for (a, b), start in pieces]
 
 
-def _swap_counts(comm: Comm, to_aggregators: list[int], bad: bool) -> list[int]:
-    """Return how many entries every rank has for this one, BAD if it is bad; ranks that add nothing up learn it too."""
-    counts = to_aggregators + [BAD if bad else 0] * (comm.world_size - len(to_aggregators))
+def _swap_counts(comm: Comm, counts: list[int]) -> list[int]:
+    """Return how many entries every rank has for this one, BAD if it is bad."""
     own = torch.tensor(counts, dtype=torch.int64, device=comm.device)
     received = torch.zeros_like(own)
     received[comm.rank] = own[comm.rank]
@@ -114,16 +91,3 @@ def _swap_counts(comm: Comm, to_aggregators: list[int], bad: bool) -> list[int]:
     comm.swap({r: own[r : r + 1] for r in peers}, {r: received[r : r + 1] for r in peers}).wait()
     everyone: list[int] = received.tolist()
     return everyone
-
-
-def _share_records(comm: Comm, record: torch.Tensor, num: int) -> tuple[torch.Tensor, Traffic]:
-    """Return the records of the first `num` ranks, one row each, and what this rank sent for it."""
-    p, rank, nbytes = comm.world_size, comm.rank, record_bytes(len(record) // 2)
-    if num == p:
-        return comm.all_gather(record).wait(), traffic("all_gather", nbytes, p, rank)
-    rows = torch.zeros(num, len(record), dtype=record.dtype, device=record.device)
-    sends = {r: record for r in range(p) if r != rank and rank < num}
-    comm.swap(sends, {r: rows[r] for r in range(num) if r != rank}).wait()
-    if rank < num:
-        rows[rank] = record
-    return rows, to_peers([nbytes if rank < num else 0] * p, rank)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.magnitudes import among
@@ -12,7 +11,6 @@ from ssfx.collectives.primitives import Traffic, rounds, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.compressors.sparse import top_k
 from ssfx.core.lazy import torch
-from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
@@ -20,26 +18,18 @@ if TYPE_CHECKING:
 Entries = tuple["torch.Tensor", "torch.Tensor"]
 
 
-@dataclass(frozen=True)
-class GTopKOptions(Bounded):
-    """`residual` "conserving": a rank that drops a sum keeps it if the index returns through another branch.
-
-    "released": as the published code, such sums are lost.
-    """
-
-    residual: Literal["conserving", "released"] = "conserving"
-
-
-@collectives.register(GTopKOptions())
+@collectives.register()
 class GTopK(Reducer):
-    """About the k largest sums, by 2 log2(P) messages of k pairs on the critical path (D-37)."""
+    """About the k largest sums, by 2 log2(P) messages of k pairs on the critical path (D-37).
+
+    A rank that drops a sum keeps it if the index returns through another branch; in the released code it is lost.
+    """
 
     name = "gtopk"
     summary = "binary tree of merges that keep k sums each, then a broadcast"
     source = "Shi et al. 2019 (gTop-k); D-37"
     selects = True
     rules = ("topk",)
-    options: GTopKOptions
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
         """Return the critical path: a record per round, merged and selected from again, then the broadcast."""
@@ -58,10 +48,9 @@ class GTopK(Reducer):
             return poisoned(vector, used)
         indices, values = _read(record)
         vector[chosen[among(chosen, indices)]] = 0
-        if self.options.residual == "conserving":
-            for where, sums in dropped:
-                back = among(where, indices)
-                vector[where[back]] += sums[back]
+        for where, sums in dropped:
+            back = among(where, indices)
+            vector[where[back]] += sums[back]
         return Reduced(values, indices, chosen.numel(), used)
 
     def _merge(self, own: Entries, k: int, bad: bool, comm: Comm) -> tuple[torch.Tensor, list[Entries], Traffic]:

@@ -9,15 +9,15 @@ from ssfx.compressors.base import Payload
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import Bound, Rule, kernels
 from ssfx.compressors.sparse import top_k
-from ssfx.compressors.threshold import above, reaching
+from ssfx.compressors.threshold import reaching
 from ssfx.core.lazy import torch
 
 CAP = 2
 """A rank selects at most this many times k: a guard against ties in masses and thresholds gone stale (D-29)."""
 
 
-def passing(a: torch.Tensor, threshold: float, most: int, *, strict: bool = False) -> torch.Tensor:
-    """Return the positions (int64, ascending) where flat float32 `a` reaches the threshold, or exceeds it if `strict`.
+def passing(a: torch.Tensor, threshold: float, most: int) -> torch.Tensor:
+    """Return the positions (int64, ascending) where flat float32 `a` reaches the threshold.
 
     Zeros never do. If there are more than `most`, these are the largest, ties going to the lower position.
     """
@@ -27,7 +27,7 @@ def passing(a: torch.Tensor, threshold: float, most: int, *, strict: bool = Fals
     payload = Payload.allocate(Layout(counts=1, indices=most, values=most), a.device)
     batch = Batch.single(a, payload, Context(step=0, tensor_id=0, rank=0, world_size=1, density=1.0))
     least = torch.tensor([threshold], dtype=torch.float64, device=a.device)
-    kernels(a.device).select(batch, Rule((Bound(0, most, most),)), (above if strict else reaching)(least))
+    kernels(a.device).select(batch, Rule((Bound(0, most, most),)), reaching(least))
     return payload.indices[: int(payload.counts)].long()
 
 

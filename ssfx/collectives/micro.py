@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Load, Phase, collectives
 from ssfx.collectives.magnitudes import passing
@@ -13,7 +11,6 @@ from ssfx.collectives.primitives import Traffic, split_starts, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
 from ssfx.compressors.hard_threshold import threshold_for
 from ssfx.core.lazy import torch
-from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
@@ -25,26 +22,15 @@ WITHIN = 0.95
 """Share of k that the first threshold aims at: the middle of the band in which the threshold hardly moves."""
 
 
-@dataclass(frozen=True)
-class MicroExchangeOptions(Bounded):
-    """`delta0`: the first threshold, for gradients as they are without a loss scale; 0: settled in the first step.
-
-    `force_one`: a rank that finds nothing in its part sends one element that rotates with the step, as the authors do.
-    `cap` share: a rank sends at most its share k / P, the largest; none: all that reaches the threshold, as printed.
-    """
-
-    delta0: Annotated[float, 0] = 0.0
-    force_one: bool = True
-    cap: Literal["share", "none"] = "share"
-
-
-@collectives.register(MicroExchangeOptions())
+@collectives.register()
 class Micro(Reducer):
     """The dense sum at indices that no two ranks select; a threshold steers their number (MiCRO, Algorithm 1).
 
     The paper caps nothing and leaves the first threshold open (section IV-C: it may be far off, and is corrected over
     iterations, of which a run has tens of thousands). Here the first step counts its way to a threshold, and a rank
     sends no more than its share, so that a run sends about the density asked for from its first step on.
+
+    A rank that finds nothing in its part sends one element that rotates with the step, as in the authors' code.
 
     The step that rotates the parts counts exchanges that were kept, so that a skipped step leaves out no part.
     """
@@ -55,7 +41,6 @@ class Micro(Reducer):
     selects = True
     rules = ("topk",)
     state_names = ("threshold", "selected", "steps")
-    options: MicroExchangeOptions
 
     def initial_state(self, numel: int, world_size: int) -> State:
         """Return the unit of the first threshold (the loss scale), how many were selected last, and the steps."""
@@ -72,7 +57,7 @@ class Micro(Reducer):
         p, rank, state = comm.world_size, comm.rank, work.state
         starts, own = split_starts(work.vector.numel(), p), partition_of(rank, int(state["steps"]), p)
         part = work.vector[starts[own] : starts[own + 1]]
-        used = self._follow(work, comm, part)
+        used = self.follow(work, comm, part)
         chosen = self._select(work, part, p) + starts[own]
         used += traffic("all_gather", COUNT_BYTES, p, rank)
         counts = gather_counts(comm, chosen.numel(), work.bad)
@@ -88,21 +73,19 @@ class Micro(Reducer):
         state["steps"] += 1
         return Reduced(values, indices, sum(counts), used)
 
-    def _most(self, k: int, world_size: int) -> int:
-        """Return how many elements a rank may send."""
-        return max(1, -(-k // world_size)) if self.options.cap == "share" else sys.maxsize
+    def most(self, k: int, world_size: int) -> int:
+        """Return how many elements a rank may send: its share of k."""
+        return max(1, -(-k // world_size))
 
-    def _follow(self, work: Reduction, comm: Comm, part: torch.Tensor) -> Traffic:
+    def follow(self, work: Reduction, comm: Comm, part: torch.Tensor) -> Traffic:
         """Set the threshold of this step: the first one, or the last one scaled by how many reached it."""
         k, threshold = work.kept, work.state["threshold"]
         if k == 0:
             return Traffic(0, 0)
         if int(work.state["steps"]):
             threshold *= threshold_scale(int(work.state["selected"]), k)
-        elif self.options.delta0:
-            threshold *= self.options.delta0
         else:
-            found, used = _settled(part, k, self._most(k, comm.world_size), work.bad, comm)
+            found, used = _settled(part, k, self.most(k, comm.world_size), work.bad, comm)
             # Nothing but zeros tells nothing: the authors' first threshold then.
             threshold.copy_(found) if found else threshold.mul_(threshold_for(k))
             return used
@@ -112,23 +95,23 @@ class Micro(Reducer):
         """Return the positions in `part` that this rank sends, ascending."""
         if work.bad or work.kept == 0:
             return torch.empty(0, dtype=torch.int64, device=part.device)
-        chosen = passing(part, float(work.state["threshold"]), self._most(work.kept, world_size))
-        if self.options.force_one and part.numel() and not chosen.numel():
+        chosen = passing(part, float(work.state["threshold"]), self.most(work.kept, world_size))
+        if part.numel() and not chosen.numel():
             chosen = torch.tensor([int(work.state["steps"]) % part.numel()], device=part.device)
         return chosen
 
 
-def _settled(part: torch.Tensor, k: int, most: int, bad: bool, comm: Comm) -> tuple[torch.Tensor, Traffic]:
+def _settled(part: torch.Tensor, k: int, own: int, bad: bool, comm: Comm) -> tuple[torch.Tensor, Traffic]:
     """Return the largest threshold at which all ranks send about `k` elements, and what finding it sent.
 
-    A rank sends at most `most`; where too few elements differ from zero for k, as many as there are stand for k.
+    A rank sends at most `own`; where too few elements differ from zero for k, as many as there are stand for k.
     Magnitudes are ordered as their bits are, so that every count of all ranks settles one bit. The result is 0 if there
     are only zeros, or a rank is bad.
     """
     bits, found, wanted = part.abs().view(torch.int32), 0, 1.0
     used = Traffic(0, 0)
     for trial in (1, *(1 << position for position in range(_HIGHEST_BIT, _LOWEST_BIT - 1, -1))):
-        counts = gather_counts(comm, min(most, int((bits >= found + trial).sum())), bad)
+        counts = gather_counts(comm, min(own, int((bits >= found + trial).sum())), bad)
         used += traffic("all_gather", COUNT_BYTES, comm.world_size, comm.rank)
         if counts is None:
             return torch.zeros((), dtype=torch.float32), used

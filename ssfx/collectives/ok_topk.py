@@ -1,91 +1,25 @@
 """Ok-Topk: every rank sums one region of the vector, and a threshold says which sums all ranks receive.
 
-What needs no other rank are functions: selection, boundaries, drifting thresholds, balancing. Source: D-32.
+What needs no other rank are functions: boundaries and balancing. Source: D-32.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.magnitudes import CAP, among, kth_magnitude, passing
 from ssfx.collectives.pairs import BAD, COUNT_BYTES, PAIR_BYTES, gather_counts, pack, poisoned, unpack
 from ssfx.collectives.primitives import Traffic, split_sizes, split_starts, to_peers, traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction, State
-from ssfx.compressors.sparse import top_k
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
 
 if TYPE_CHECKING:
     from ssfx.collectives.comm import Comm
-
-
-TIGHTEN_FACTOR = 1.03
-TIGHTEN_TIMES = 5
-BALANCE_FROM = 4
-"""`balance=auto` moves entries when the fullest rank has more than this many times the mean."""
-
-
-@dataclass(frozen=True)
-class Drift:
-    """A threshold that follows the count: divided by `lower` below `low` k, multiplied by `higher` above `high` k."""
-
-    low: Fraction
-    high: Fraction
-    lower: float
-    higher: float
-
-    def next(self, threshold: float, count: int, k: int) -> float:
-        """Return the threshold of the next step after `count` elements were found where `k` were wanted."""
-        if count < self.low * k:
-            return threshold / self.lower
-        return threshold * self.higher if count > self.high * k else threshold
-
-
-@dataclass(frozen=True)
-class Authors:
-    """What one of the released codes does to thresholds between evaluations; they compare strictly.
-
-    tighten: the local threshold rises before selection while more than floor(tighten * k) elements pass; 0 never.
-    """
-
-    local: Drift
-    total: Drift
-    tighten: Fraction
-
-
-MODES: dict[str, Authors | None] = {
-    "canonical": None,
-    "authors_vgg": Authors(
-        Drift(Fraction(2, 3), Fraction(5, 4), 1.012, 1.012),
-        Drift(Fraction(2, 3), Fraction(4, 3), 1.008, 1.008),
-        Fraction(4, 3),
-    ),
-    "authors_lstm": Authors(
-        Drift(Fraction(3, 4), Fraction(5, 4), 1.012, 1.012),
-        Drift(Fraction(3, 4), Fraction(5, 4), 1.010, 1.008),
-        Fraction(3, 2),
-    ),
-    "authors_bert": Authors(
-        Drift(Fraction(4, 5), Fraction(5, 4), 1.025, 1.025),
-        Drift(Fraction(4, 5), Fraction(5, 4), 1.036, 1.025),
-        Fraction(0),
-    ),
-}
-
-
-def tightened(magnitudes: torch.Tensor, threshold: float, limit: Fraction, k: int) -> float:
-    """Return the threshold after at most five rises, while more than floor(limit * k) of `magnitudes` are above it."""
-    for _ in range(TIGHTEN_TIMES):
-        if int((magnitudes > threshold).sum()) <= math.floor(limit * k):
-            break
-        threshold *= TIGHTEN_FACTOR
-    return threshold
 
 
 def boundary_proposals(chosen: torch.Tensor, numel: int, world_size: int) -> torch.Tensor:
@@ -96,11 +30,9 @@ def boundary_proposals(chosen: torch.Tensor, numel: int, world_size: int) -> tor
     return chosen[torch.arange(1, world_size, device=chosen.device) * (count // world_size)].cpu()
 
 
-def needs_balance(balance: str, counts: Sequence[int]) -> bool:
-    """True when the entries of the ranks are to be moved before they are gathered."""
-    if balance == "auto":
-        return max(counts) * len(counts) > BALANCE_FROM * sum(counts)
-    return balance == "always"
+def needs_balance(counts: Sequence[int], times: float) -> bool:
+    """True when the fullest rank has more than so many times the mean, so that entries are moved first."""
+    return max(counts) * len(counts) > times * sum(counts)
 
 
 def balanced_counts(counts: Sequence[int]) -> list[int]:
@@ -126,17 +58,10 @@ Entries = tuple["torch.Tensor", "torch.Tensor"]
 
 @dataclass(frozen=True)
 class OkTopkOptions(Bounded):
-    """Both thresholds are evaluated every `tau_prime` steps, the boundaries of regions every `tau` steps.
-
-    mode: "canonical" keeps thresholds in between; "authors_vgg", "authors_lstm" and "authors_bert" let them drift and
-    compare strictly, as the released codes do. balance: whether entries are spread over ranks before they are gathered;
-    "auto" when one rank has more than four times the mean.
-    """
+    """Both thresholds are evaluated every `tau_prime` steps, the boundaries of regions every `tau` steps."""
 
     tau_prime: Annotated[int, 1] = 32
     tau: Annotated[int, 1] = 64
-    mode: Annotated[str, MODES] = "canonical"
-    balance: Literal["never", "auto", "always"] = "auto"
 
 
 @collectives.register(OkTopkOptions())
@@ -153,9 +78,9 @@ class OkTopk(Reducer):
     rules = ("topk",)
     state_names = ("threshold_local", "threshold_global", "boundaries", "steps", "stale")
 
-    def __init__(self, options: OkTopkOptions) -> None:
-        self.options = options
-        self.authors = MODES[options.mode]
+    options: OkTopkOptions
+    balance_from = 4.0
+    """Entries are spread over ranks before they are gathered when one has more than so many times the mean."""
 
     def initial_state(self, numel: int, world_size: int) -> State:
         """Return thresholds and boundaries that the first step sets; the local threshold is this rank's own."""
@@ -201,14 +126,12 @@ class OkTopk(Reducer):
         if region is None:
             return poisoned(vector, used)
         threshold = 0.0 if evaluates else float(state["threshold_global"])
-        found = passing(region, threshold, most, strict=self.authors is not None)
+        found = passing(region, threshold, most)
         own = (found + int(state["boundaries"][comm.rank]), region[found])
         (indices, values), sent = self.gather(own, evaluates, comm)
         used += sent
         if evaluates:
             indices, values = self.evaluate(indices, values, k, state)
-        elif self.authors:
-            state["threshold_global"].fill_(self.authors.total.next(threshold, indices.numel(), k))
         vector[chosen[among(chosen, indices)]] = 0
         state["stale"].fill_(indices.numel() == 0 or (not evaluates and indices.numel() > 2 * k))
         state["steps"] += 1
@@ -221,13 +144,7 @@ class OkTopk(Reducer):
             return torch.empty(0, dtype=torch.int64, device=vector.device)
         if evaluates:
             threshold = kth_magnitude(vector, k)
-        chosen = passing(vector, threshold, CAP * k, strict=self.authors is not None)
-        if self.authors:
-            if self.authors.tighten and not evaluates:
-                magnitudes = vector[chosen].abs()
-                threshold = tightened(magnitudes, threshold, self.authors.tighten, k)
-                chosen = chosen[magnitudes > threshold]
-            threshold = self.authors.local.next(threshold, chosen.numel(), k)
+        chosen = passing(vector, threshold, CAP * k)
         work.state["threshold_local"].fill_(threshold)
         return chosen
 
@@ -270,7 +187,7 @@ class OkTopk(Reducer):
         counts = gather_counts(comm, own[0].numel(), bad=False)
         assert counts is not None
         used = traffic("all_gather", COUNT_BYTES, p, rank)
-        if not evaluates and needs_balance(self.options.balance, counts):
+        if not evaluates and needs_balance(counts, self.balance_from):
             moves = balance_moves(counts)
             message = self.balance(own, moves, comm)
             used += to_peers([PAIR_BYTES * count for count in moves[rank]], rank)
@@ -285,10 +202,10 @@ class OkTopk(Reducer):
         return pack(*_joined(_exchange(messages, [row[comm.rank] for row in moves], comm)))
 
     def evaluate(self, indices: torch.Tensor, values: torch.Tensor, k: int, state: State) -> Entries:
-        """Return the k largest of all sums, with all ties if canonical; the smallest of them is the threshold."""
+        """Return the k largest of all sums, with all ties; the smallest of them is the threshold."""
         threshold = kth_magnitude(values, k)
         state["threshold_global"].fill_(threshold)
-        keep = top_k(values, k) if self.authors else passing(values, threshold, values.numel())
+        keep = passing(values, threshold, values.numel())
         return indices[keep], values[keep]
 
 

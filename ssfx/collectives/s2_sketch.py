@@ -1,8 +1,8 @@
 """S2 Reducer: sparse blocks made addable, as a count sketch of their elements and a bitmap of their numbers.
 
-A sketch is float32 [rows, cols]. Row q adds every element, with a random sign, to one of its buckets; what a bucket
-holds, times the sign, estimates each of its elements. Two hash families over element numbers choose bucket and sign.
-Sketches of one family add up.
+A sketch is float32 [cols]: every element is added, with a random sign, to one of its buckets; what a bucket holds,
+times the sign, estimates each of its elements. Two hash families over element numbers choose bucket and sign. Sketches
+of one family add up.
 
 Source: Charikar et al. 2002; D-34.
 """
@@ -25,8 +25,6 @@ from ssfx.core.spec import Bounded
 from ssfx.wire.batch import key, splitmix64
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ssfx.collectives.comm import Comm
 
 
@@ -35,8 +33,8 @@ PRIME = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class HashRow:
-    """One row's functions: bucket ((a i + b) mod PRIME) mod cols, sign from the cubic polynomial `q`, highest first.
+class Hashes:
+    """Functions of a sketch: bucket ((a i + b) mod PRIME) mod cols, sign from the cubic polynomial `q`, highest first.
 
     Buckets are pairwise independent, signs 4-wise.
     """
@@ -57,49 +55,31 @@ class HashRow:
         return (1 - 2 * (value % 2)).to(torch.float32)
 
 
-def draw(rows: int, seed: int, buffer: int, step: int) -> tuple[HashRow, ...]:
+def draw(seed: int, buffer: int, step: int) -> Hashes:
     """Return the hash functions of one exchange: the same on every rank, others for every buffer and step."""
     base = key(seed, buffer, step)
 
-    def number(row: int, place: int, low: int) -> int:
-        return low + splitmix64(base ^ (8 * row + place)) % (PRIME - low)
+    def number(place: int, low: int = 0) -> int:
+        return low + splitmix64(base ^ place) % (PRIME - low)
 
-    return tuple(
-        HashRow(number(r, 0, 1), number(r, 1, 0), (number(r, 2, 0), number(r, 3, 0), number(r, 4, 0), number(r, 5, 0)))
-        for r in range(rows)
-    )
+    return Hashes(number(0, 1), number(1), (number(2), number(3), number(4), number(5)))
 
 
-def insert(sketch: torch.Tensor, hashes: Sequence[HashRow], at: torch.Tensor, values: torch.Tensor) -> None:
+def insert(sketch: torch.Tensor, hashes: Hashes, at: torch.Tensor, values: torch.Tensor) -> None:
     """Add elements number `at` (int64) with their values (float32) to `sketch`."""
-    for row, functions in zip(sketch, hashes, strict=True):
-        row.index_add_(0, functions.buckets(at, len(row)), functions.signs(at) * values)
+    sketch.index_add_(0, hashes.buckets(at, len(sketch)), hashes.signs(at) * values)
 
 
-def estimate(sketch: torch.Tensor, hashes: Sequence[HashRow], at: torch.Tensor) -> torch.Tensor:
-    """Return the median over rows of what each says about elements `at`; the mean of the middle two if rows are even.
-
-    The lower of two middle values, which `torch.median` takes, would be biased.
-    """
-    said = torch.stack([
-        functions.signs(at) * row[functions.buckets(at, len(row))]
-        for row, functions in zip(sketch, hashes, strict=True)
-    ])  # fmt: skip
-    if len(said) == 1:
-        return said[0]
-    said, middle = said.sort(0).values, len(said) // 2
-    return said[middle] if len(said) % 2 else (said[middle - 1] + said[middle]) / 2
+def estimate(sketch: torch.Tensor, hashes: Hashes, at: torch.Tensor) -> torch.Tensor:
+    """Return what a sketch says about elements `at`."""
+    return hashes.signs(at) * sketch[hashes.buckets(at, len(sketch))]
 
 
 @dataclass(frozen=True)
 class S2Options(Bounded):
-    """`block` elements are sent together; the sketch has `ratio` times as many buckets as one rank sends elements.
-
-    The buckets are spread over `rows` independent hash functions, of whose estimates the median counts.
-    """
+    """`block` elements are sent together; the sketch has `ratio` times as many buckets as one rank sends elements."""
 
     block: Annotated[int, 1] = 64
-    rows: Annotated[int, 1] = 1
     ratio: Annotated[float, "(0, inf)"] = 0.5
 
 
@@ -120,31 +100,31 @@ class S2Sketch(Reducer):
     options: S2Options
 
     def shape(self, numel: int, kept: int) -> tuple[int, int, int]:
-        """Return blocks in the vector, blocks that a rank sends, and buckets in a row of the sketch."""
+        """Return blocks in the vector, blocks that a rank sends, and buckets of the sketch."""
         blocks, sent = -(-numel // self.options.block), -(-kept // self.options.block)
         sent = min(sent, blocks)
         inserted = min(numel, sent * self.options.block)
-        return blocks, sent, max(1, math.floor(self.options.ratio * inserted / self.options.rows + 1e-6))
+        return blocks, sent, max(1, math.floor(self.options.ratio * inserted + 1e-6))
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
         """Return both sums; their sizes depend on nothing but the plan."""
         blocks, _, cols = self.shape(load.numel, load.kept)
-        return Phase("all_reduce", 4 * self.options.rows * cols), Phase("all_reduce", blocks)
+        return Phase("all_reduce", 4 * cols), Phase("all_reduce", blocks)
 
     def reduce(self, work: Reduction, comm: Comm) -> Reduced:
         """Sum what the blocks hold, with hash functions of this step's own.
 
         A `Reduction` does not say which buffer it is; its size stands for its name.
         """
-        return self.reduce_with(draw(self.options.rows, work.seed, work.vector.numel(), work.step), work, comm)
+        return self.reduce_with(draw(work.seed, work.vector.numel(), work.step), work, comm)
 
-    def reduce_with(self, hashes: Sequence[HashRow], work: Reduction, comm: Comm) -> Reduced:
+    def reduce_with(self, hashes: Hashes, work: Reduction, comm: Comm) -> Reduced:
         """As `reduce`, with hash functions that the caller chose, equal on all ranks."""
         vector, p, rank = work.vector, comm.world_size, comm.rank
         blocks, sent, cols = self.shape(vector.numel(), work.kept)
-        used = traffic("all_reduce", 4 * len(hashes) * cols, p, rank, item_bytes=4)
+        used = traffic("all_reduce", 4 * cols, p, rank, item_bytes=4)
         used += traffic("all_reduce", blocks, p, rank)
-        sketch = torch.zeros(len(hashes), cols, dtype=torch.float32, device=vector.device)
+        sketch = torch.zeros(cols, dtype=torch.float32, device=vector.device)
         bitmap = torch.zeros(blocks, dtype=torch.uint8, device=vector.device)
         own = torch.zeros(0, dtype=torch.int64, device=vector.device)
         if work.bad:

@@ -75,35 +75,20 @@ def _half(step: int) -> int:
     return step // 2 if step > 0 else -(-step // 2)
 
 
-RECURSIVE, BRUCK = "recursive", "bruck"
-
-
 @dataclass(frozen=True)
 class SparReduceScatterOptions(Bounded):
-    """`teams`: how many teams of equal size the ranks form. `sag`: how the teams' blocks come together.
+    """`teams`: how many teams of equal size the ranks form.
 
-    "recursive" doubles, for a power of two of teams; "bruck" gathers shares of adaptive size, for any number. "auto" is
-    the first where it is possible.
+    A power of two of teams exchange with one partner after another, twice as many each time; any other number gathers
+    shares of adaptive size.
     """
 
     teams: Annotated[int, 1] = 1
-    sag: Annotated[str, ("auto", RECURSIVE, BRUCK)] = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.teams == 1 and self.sag != "auto":
-            raise ValueError(f"sag={self.sag} has no effect with one team; drop it, or use teams=2")
-        if self.sag == RECURSIVE and not _power_of_two(self.teams):
-            raise ValueError(f"sag={RECURSIVE} needs a power of two of teams, got {self.teams}; use sag={BRUCK}")
 
     @property
     def recursive(self) -> bool:
         """True when teams exchange with one partner after another."""
-        return self.sag == RECURSIVE or (self.sag == "auto" and _power_of_two(self.teams))
-
-
-def _power_of_two(number: int) -> bool:
-    return number & (number - 1) == 0
+        return self.teams & (self.teams - 1) == 0
 
 
 @collectives.register(SparReduceScatterOptions())

@@ -7,16 +7,13 @@ the vector. Source: D-35.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ssfx.collectives.base import Load, Phase, collectives, merging
 from ssfx.collectives.pairs import BAD, PAIR_BYTES, pack, poisoned, unpack
-from ssfx.collectives.primitives import Traffic, bruck_gather, bruck_rounds
+from ssfx.collectives.primitives import Traffic
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.core.lazy import torch
 
@@ -91,19 +88,6 @@ class Stream:
         dense[self.indices] = self.values
         return dense
 
-    def split(self, starts: Sequence[int]) -> list[Stream]:
-        """Return the parts from each of `starts` to the next, every one in its shorter form."""
-        parts = list(pairwise(starts))
-        if self.bad:
-            return [self.poisoned(stop - start, self.values.device) for start, stop in parts]
-        if self.indices is None:
-            return [Stream(stop - start, self.values[start:stop]) for start, stop in parts]
-        cuts = torch.searchsorted(self.indices, torch.tensor(starts, device=self.indices.device)).tolist()
-        return [
-            Stream.of(stop - start, self.indices[lo:hi] - start, self.values[lo:hi])
-            for (start, stop), (lo, hi) in zip(parts, pairwise(cuts), strict=True)
-        ]
-
     def message(self) -> torch.Tensor:
         """Return the stream as it travels."""
         count = BAD if self.bad else self.values.numel()
@@ -121,20 +105,6 @@ class Stream:
             return cls(size, message[1 : 1 + size].view(torch.float32))
         indices, values = unpack(message[1 : 1 + 2 * count])
         return cls(size, values, indices)
-
-
-def concatenated(parts: Sequence[Stream]) -> Stream:
-    """Return the stream of neighbouring parts, one after the other, in its shorter form."""
-    size, device = sum(part.size for part in parts), parts[0].values.device
-    if any(part.bad for part in parts):
-        return Stream.poisoned(size, device)
-    indices, values, start = [], [], 0
-    for part in parts:
-        own = part.values.nonzero().view(-1) if part.indices is None else part.indices
-        indices.append(own + start)
-        values.append(part.values[own] if part.indices is None else part.values)
-        start += part.size
-    return Stream.of(size, torch.cat(indices), torch.cat(values))
 
 
 class Post:
@@ -170,13 +140,6 @@ class Post:
         """Return a peer's stream, of a vector of `size`, for the own one."""
         return self.swap({peer: stream}, {peer: size})[peer]
 
-    def swap_values(self, to: int, values: torch.Tensor, source: int, numel: int) -> torch.Tensor:
-        """Send float32 values to one rank; return the `numel` that another one sends."""
-        received = torch.empty(numel, dtype=torch.float32, device=self._comm.device)
-        self._comm.swap({to: values}, {source: received}).wait()
-        self.used += Traffic(min(1, values.numel()), 4 * values.numel())
-        return received
-
 
 def _first(messages: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
     return {rank: message[:1] for rank, message in messages.items()}
@@ -187,68 +150,19 @@ def _words(count: int, size: int) -> int:
     return 1 + max(0, count if count == size else 2 * count)
 
 
-class SparCml(Reducer):
-    """Sums what a compressor selected; nothing is dropped, so no rank keeps anything of it (D-35)."""
-
-    source = "SparCML, Renggli et al. 2019; D-35"
-    edits_memory = False
-
-    def reduce(self, work: Reduction, comm: Comm) -> Reduced:
-        """Sum the streams of all ranks."""
-        assert work.indices is not None
-        assert work.values is not None
-        size, post = work.vector.numel(), Post(comm)
-        own = Stream.poisoned(size, work.vector.device) if work.bad else Stream.of(size, work.indices, work.values)
-        total = self._sum(own, post)
-        if total.bad:
-            return poisoned(work.vector, post.used)
-        return Reduced(total.values, total.indices, work.indices.numel(), post.used)
-
-    @abstractmethod
-    def _sum(self, own: Stream, post: Post) -> Stream:
-        """Return the sum of every rank's stream, equal on all ranks."""
-
-
-class Folding(SparCml):
-    """Algorithms for a power of two of ranks: any rank left over hands its stream to a neighbour and gets the sum.
-
-    Of the first 2 x rest ranks the even ones do that; the odd ones r are virtual rank r / 2, the others r - rest.
-    """
-
-    def traffic(self, load: Load) -> Traffic:
-        """Return what the busiest rank sends: the longest chain of `phases` begins with another one's stream."""
-        used = super().traffic(load)
-        if _core(load.world_size)[1]:
-            folded = stream_bytes(load.kept, load.numel)
-            return Traffic(used.messages - 1, used.sent_bytes - folded)
-        return used
-
-    def _sum(self, own: Stream, post: Post) -> Stream:
-        core, rest = _core(post.world_size)
-        ranks = [2 * v + 1 if v < rest else v + rest for v in range(core)]
-        rank = post.rank
-        if rank not in ranks:
-            post.swap({rank + 1: own}, {})
-            return post.swap({}, {rank + 1: own.size})[rank + 1]
-        folds = rank < 2 * rest
-        if folds:
-            own = post.swap({}, {rank - 1: own.size})[rank - 1].plus(own)
-        total = self._among(own, post, ranks.index(rank), ranks)
-        if folds:
-            post.swap({rank - 1: total}, {})
-        return total
-
-    @abstractmethod
-    def _among(self, own: Stream, post: Post, virtual: int, ranks: list[int]) -> Stream:
-        """Return the sum over `ranks`, a power of two of them; this one is number `virtual`."""
-
-
 @collectives.register()
-class SparCmlRecursiveDoubling(Folding):
-    """Whole streams to one partner after another, twice as far each time: few messages, for little data."""
+class SparCmlRecursiveDoubling(Reducer):
+    """Whole streams to one partner after another, twice as far each time: few messages, for little data (D-35).
+
+    Nothing is dropped, so no rank keeps anything of it. Any rank left over from a power of two hands its stream to a
+    neighbour and gets the sum: of the first 2 x rest ranks the even ones do that; the odd ones r are virtual rank
+    r / 2, the others r - rest.
+    """
 
     name = "sparcml_rd"
     summary = "recursive doubling of whole sparse vectors, dense once they are full; any number of ranks"
+    source = "SparCML, Renggli et al. 2019; D-35"
+    edits_memory = False
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
         """Return the longest chain of messages; for selections without overlap it is the most that it can be."""
@@ -259,89 +173,48 @@ class SparCmlRecursiveDoubling(Folding):
         steps = ((Phase("send", stream_bytes(count, load.numel)), merging(load, count)) for count in chain)
         return tuple(phase for step in steps for phase in step)
 
-    def _among(self, own: Stream, post: Post, virtual: int, ranks: list[int]) -> Stream:
-        for mask in _masks(ranks):
-            own = own.plus(post.trade(ranks[virtual ^ mask], own, own.size))
-        return own
+    def traffic(self, load: Load) -> Traffic:
+        """Return what the busiest rank sends: the longest chain of `phases` begins with another one's stream."""
+        used = super().traffic(load)
+        if _core(load.world_size)[1]:
+            folded = stream_bytes(load.kept, load.numel)
+            return Traffic(used.messages - 1, used.sent_bytes - folded)
+        return used
+
+    def reduce(self, work: Reduction, comm: Comm) -> Reduced:
+        """Sum the streams of all ranks."""
+        assert work.indices is not None
+        assert work.values is not None
+        size, post = work.vector.numel(), Post(comm)
+        own = Stream.poisoned(size, work.vector.device) if work.bad else Stream.of(size, work.indices, work.values)
+        total = _summed(own, post)
+        if total.bad:
+            return poisoned(work.vector, post.used)
+        return Reduced(total.values, total.indices, work.indices.numel(), post.used)
 
 
-@collectives.register()
-class SparCmlSplit(Folding):
-    """Each rank adds up one part of the vector, then parts are joined by recursive doubling: for more data."""
-
-    name = "sparcml_split"
-    summary = "sparse parts to their owners, whose sums are joined by recursive doubling; any number of ranks"
-
-    def phases(self, load: Load) -> tuple[Phase, ...]:
-        """Return the longest chain of messages, for selections that are spread evenly."""
-        core, rest = _core(load.world_size)
-        size, kept, total = load.numel, load.kept, load.together(load.world_size)
-        scattered = stream_bytes(load.together(2 if rest else 1) // core, size // core)
-        joined = [stream_bytes(total // core << step, size // core << step) for step in range(core.bit_length() - 1)]
-        folded = [stream_bytes(kept, size)] if rest else []
-        unfolded = [stream_bytes(total, size)] if rest else []
-        first, *last = ([Phase("send", nbytes) for nbytes in part] for part in (folded, joined, unfolded))
-        return (*first, Phase("send", scattered, times=core - 1), merging(load, kept), *last[0], *last[1])
-
-    def _among(self, own: Stream, post: Post, virtual: int, ranks: list[int]) -> Stream:
-        starts = even_starts(own.size, len(ranks))
-        part = reduce(Stream.plus, _own_parts(post, own.split(starts), virtual, ranks))
-        for mask in _masks(ranks):
-            other = virtual & -mask ^ mask  # where the partner's joined parts begin
-            theirs = post.trade(ranks[virtual ^ mask], part, starts[other + mask] - starts[other])
-            part = concatenated([part, theirs] if virtual < other else [theirs, part])
-        return part
-
-
-@collectives.register()
-class SparCmlDense(SparCml):
-    """Each rank adds up one part of the vector, sparse parts in, dense sums out: for sums that fill the vector."""
-
-    name = "sparcml_dsar"
-    summary = "sparse parts to their owners, a dense all-gather of the sums"
-
-    def phases(self, load: Load) -> tuple[Phase, ...]:
-        """Return the messages of a rank whose selection is spread evenly."""
-        p = load.world_size
-        part = load.numel // p
-        sums = [4 * part * count for _, count in bruck_rounds(p)]
-        own = Phase("send", stream_bytes(load.kept // p, part), times=p - 1)
-        return (own, merging(load, load.kept), *(Phase("send", nbytes) for nbytes in sums))
-
-    def _sum(self, own: Stream, post: Post) -> Stream:
-        p, rank = post.world_size, post.rank
-        starts = even_starts(own.size, p)
-        sizes = [stop - start for start, stop in pairwise(starts)]
-        empty = Stream(sizes[rank], torch.zeros(sizes[rank], dtype=torch.float32, device=own.values.device))
-        part = reduce(Stream.plus, _own_parts(post, own.split(starts), rank, range(p)), empty)
-        if part.bad:  # every rank got a part of the bad vector, and so knows it too
-            return Stream.poisoned(own.size, own.values.device)
-
-        def swap(to: int, parts: list[torch.Tensor], source: int, count: int) -> list[torch.Tensor]:
-            coming = [sizes[(source + x) % p] for x in range(count)]
-            return list(post.swap_values(to, torch.cat(parts), source, sum(coming)).split(coming))
-
-        return Stream(own.size, torch.cat(bruck_gather(part.values, rank, p, swap)))
-
-
-def even_starts(size: int, parts: int) -> list[int]:
-    """Return where equal parts begin, and `size`: parts + 1 numbers; the last part has the remainder, as released."""
-    return [size // parts * i for i in range(parts)] + [size]
+def _summed(own: Stream, post: Post) -> Stream:
+    """Return the sum of every rank's stream, equal on all ranks."""
+    core, rest = _core(post.world_size)
+    ranks = [2 * v + 1 if v < rest else v + rest for v in range(core)]
+    rank = post.rank
+    # Fold: an even rank among the first hands its stream over and waits for the sum.
+    if rank not in ranks:
+        post.swap({rank + 1: own}, {})
+        return post.swap({}, {rank + 1: own.size})[rank + 1]
+    folds = rank < 2 * rest
+    if folds:
+        own = post.swap({}, {rank - 1: own.size})[rank - 1].plus(own)
+    # Double: partners 1, 2, 4, ... away swap all that they have added up.
+    virtual = ranks.index(rank)
+    for step in range(core.bit_length() - 1):
+        own = own.plus(post.trade(ranks[virtual ^ (1 << step)], own, own.size))
+    if folds:
+        post.swap({rank - 1: own}, {})
+    return own
 
 
 def _core(world_size: int) -> tuple[int, int]:
     """Return the largest power of two of ranks that there are, and how many ranks are left over."""
     core = 1 << (world_size.bit_length() - 1)
     return core, world_size - core
-
-
-def _masks(ranks: Sequence[int]) -> list[int]:
-    """Return 1, 2, 4, ... below the number of ranks."""
-    return [1 << step for step in range(len(ranks).bit_length() - 1)]
-
-
-def _own_parts(post: Post, parts: list[Stream], own: int, ranks: Sequence[int]) -> list[Stream]:
-    """Send every part to its owner, one of `ranks`; return the streams of the own part from all of them in order."""
-    others = [v for v in range(len(parts)) if v != own]
-    received = post.swap({ranks[v]: parts[v] for v in others}, {ranks[v]: parts[own].size for v in others})
-    return [parts[own] if v == own else received[ranks[v]] for v in range(len(parts))]

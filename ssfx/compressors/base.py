@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssfx.core import accelerator
 from ssfx.core.lazy import numpy as np
@@ -85,9 +85,7 @@ class Compressor(ABC):
     lossless: bool = False
     """Nothing is left out, so no memory is kept for it."""
     rounds: int = 1
-    """2: `propose` fills the payload's `first` section, which ranks combine before `compress` is called."""
-    combine: Literal["sum", "max"] = "sum"
-    """What becomes of the first sections of all ranks. Where it is max, what is not finite is proposed as infinity."""
+    """2: `propose` fills the payload's `first` section, which ranks add up before `compress` is called."""
     vote: bool = False
     """Receivers take the sign of the sum instead of the mean; only of payloads that are gathered."""
     zeros_vote: bool = False
@@ -106,9 +104,6 @@ class Compressor(ABC):
     @abstractmethod
     def layout(self, numel: int, density: float) -> Layout:
         """Return the wire layout of a segment of `numel` elements; a pure function, no torch."""
-
-    def check_world(self, world_size: int) -> None:  # noqa: B027  most can be added up by any number of ranks
-        """Raise ConfigError where the payloads of so many ranks cannot be added up."""
 
     def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Fill the `first` section of `payload` from `a`; only with two rounds."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors
@@ -14,13 +13,6 @@ from ssfx.core.lazy import torch
 BLOCK = 1 << 17
 """Elements of a piece of a long CPU tensor. Mixed-dtype operators make temporaries, which then stay in the cache;
 measured best between 2^16 and 2^18."""
-
-
-@dataclass(frozen=True)
-class CastOptions:
-    """`error_feedback` True keeps the rounding error for the next step, so that a residual memory may be used."""
-
-    error_feedback: bool = False
 
 
 class Cast(Compressor):
@@ -35,11 +27,6 @@ class Cast(Compressor):
     error_feedback = False
     lossless = True
     value_dtype: ClassVar[str]
-
-    def __init__(self, options: CastOptions) -> None:
-        self.options = options
-        self.error_feedback = options.error_feedback
-        self.lossless = not options.error_feedback
 
     def layout(self, numel: int, density: float) -> Layout:
         """Every element as a 16-bit value."""
@@ -56,7 +43,7 @@ class Cast(Compressor):
             part.add_(values, alpha=scale * ctx.world_size)
 
 
-@compressors.register(CastOptions())
+@compressors.register()
 class FP16(Cast):
     """Relative error at most 2^-11 in the normal range 6e-5 .. 65504."""
 
@@ -66,7 +53,7 @@ class FP16(Cast):
     value_dtype = "float16"
 
 
-@compressors.register(CastOptions())
+@compressors.register()
 class BF16(Cast):
     """Relative error at most 2^-8, the range of float32."""
 

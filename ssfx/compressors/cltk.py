@@ -22,8 +22,7 @@ class CLTKOptions(Bounded):
 class CLTK(Compressor):
     """The leader, rank step mod world size, sends its top-k positions; then the values there are added up.
 
-    Positions travel as a sum to which the other ranks give zeros; only the leader selects. A memory=low_pass makes the
-    residuals of the ranks more alike, so that the leader's choice suits all of them.
+    Positions travel as a sum to which the other ranks give zeros; only the leader selects.
     """
 
     in_arrays = True

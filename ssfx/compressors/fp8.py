@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors
-from ssfx.compressors.quantizer import check_block, num_blocks
+from ssfx.compressors.quantizer import num_blocks
 from ssfx.core.lazy import torch
 
 LARGEST = 448.0
@@ -15,17 +14,11 @@ SMALLEST_SCALE = 2.0**-126
 """A normal float32, so that no block is divided by zero."""
 
 
-@dataclass(frozen=True)
-class FP8Options:
-    """`bucket` elements, a multiple of 8, share a scale; 0 is one scale for the whole segment."""
-
-    bucket: int = 512
-
-    def __post_init__(self) -> None:
-        check_block("bucket", self.bucket)
+BUCKET = 512
+"""Elements that share a scale."""
 
 
-@compressors.register(FP8Options())
+@compressors.register()
 class FP8(Compressor):
     """Round a / scale to e4m3: of magnitudes above 2^-15 of a block's largest, the relative error is at most 2^-4.
 
@@ -37,35 +30,29 @@ class FP8(Compressor):
     summary = "every element as an 8-bit float (e4m3) with a scale per block, added up in float32"
     source = "Micikevicius et al. 2022"
 
-    def __init__(self, options: FP8Options) -> None:
-        self.options = options
-
     def layout(self, numel: int, density: float) -> Layout:
         """A scale per block and a byte an element."""
-        return Layout(scales=num_blocks(numel, self.options.bucket), code_bytes=numel)
+        return Layout(scales=num_blocks(numel, BUCKET), code_bytes=numel)
 
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write scales and codes."""
-        for part, scales, codes in in_blocks(a, payload, self.options.bucket):
+        for part, scales, codes in in_blocks(a, payload):
             torch.linalg.vector_norm(part, float("inf"), dim=1, out=scales)
             scales.div_(LARGEST).clamp_(min=SMALLEST_SCALE)
             codes.copy_(part / scales[:, None])
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * block's scale * code."""
-        for part, scales, codes in in_blocks(out, payload, self.options.bucket):
+        for part, scales, codes in in_blocks(out, payload):
             part.addcmul_(codes.float(), (scales * scale)[:, None])
 
 
-def in_blocks(
-    flat: torch.Tensor, payload: Payload, bucket: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+def in_blocks(flat: torch.Tensor, payload: Payload) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield views: whole blocks as the rows of a matrix, with their scales and codes, then the shorter block."""
-    size = bucket or max(1, flat.numel())
     codes = payload.codes.view(torch.float8_e4m3fn)
-    whole = flat.numel() // size
-    cut = whole * size
+    whole = flat.numel() // BUCKET
+    cut = whole * BUCKET
     if whole:
-        yield flat[:cut].view(whole, size), payload.scales[:whole], codes[:cut].view(whole, size)
+        yield flat[:cut].view(whole, BUCKET), payload.scales[:whole], codes[:cut].view(whole, BUCKET)
     if cut < flat.numel():
         yield flat[cut:][None], payload.scales[whole:], codes[cut:][None]

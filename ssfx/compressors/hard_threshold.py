@@ -9,19 +9,20 @@ from typing import Annotated
 
 from ssfx.compressors.base import compressors, k_floor
 from ssfx.compressors.batch import Batch
-from ssfx.compressors.threshold import ThresholdOptions, ThresholdSelector, over_parts, reaching
+from ssfx.compressors.threshold import ThresholdSelector, over_parts, reaching
+from ssfx.compressors.topk import TopKOptions
 from ssfx.core.lazy import torch
 
 
 @dataclass(frozen=True)
-class HardThresholdOptions(ThresholdOptions):
+class HardThresholdOptions(TopKOptions):
     """`threshold` of every segment; 0: each segment takes 1 / (2 sqrt(k)), the authors' rule for an average of k.
 
-    The rule presumes gradients that are not scaled by a learning rate.
+    The rule presumes gradients that are not scaled by a learning rate. At most `capacity` * k elements are sent.
     """
 
     threshold: Annotated[float, 0] = 0.0
-    capacity: float = 4.0
+    capacity: Annotated[float, 1] = 4.0
 
 
 @compressors.register(HardThresholdOptions())
@@ -35,6 +36,9 @@ class HardThreshold(ThresholdSelector):
     summary = "hard threshold: all magnitudes from a constant on, up to 4 k"
     source = "Strom 2015, Sahu et al. 2021; D-5"
     options: HardThresholdOptions
+
+    def __init__(self, options: HardThresholdOptions) -> None:
+        self.options, self.capacity = options, options.capacity
 
     def thresholds(self, batch: Batch, kernel: ModuleType) -> torch.Tensor:
         """The constant; needs no look at the data."""

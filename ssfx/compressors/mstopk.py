@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from ssfx.compressors.base import Layout, compressors, k_floor
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import kernels
-from ssfx.compressors.sparse import Selector, ValueDtype
+from ssfx.compressors.sparse import Selector
 from ssfx.compressors.threshold import reaching, settled, sizes
-from ssfx.compressors.topk import exactly
+from ssfx.compressors.topk import TopKOptions, exactly
 from ssfx.core.lazy import torch
-from ssfx.core.spec import Bounded
 
-
-@dataclass(frozen=True)
-class MSTopKOptions(Bounded):
-    """`probes`: how many thresholds are tried. `value_dtype` of the values on the wire."""
-
-    probes: Annotated[int, "[1, 100]"] = 30
-    in_arrays = True
-    value_dtype: ValueDtype = "float32"
+PROBES = 30
+"""Thresholds that are tried."""
 
 
 class Bracket(NamedTuple):
@@ -34,14 +26,14 @@ class Bracket(NamedTuple):
     num_band: torch.Tensor
 
 
-@compressors.register(MSTopKOptions())
+@compressors.register(TopKOptions())
 class MSTopK(Selector):
     """Exact top-k once a probe counts k, which 30 halvings do for continuous data; kept for comparison (D-22)."""
 
     name = "mstopk"
     summary = "MSTopK: k elements by repeated counting above a threshold"
     source = "Shi et al. 2020; D-22"
-    options: MSTopKOptions
+    options: TopKOptions
 
     def layout(self, numel: int, density: float) -> Layout:
         """k = floor(density * numel) indices and values."""
@@ -62,7 +54,7 @@ class MSTopK(Selector):
         kernel.select_band(batch, bracket.sure, bracket.band, skip)
 
     def bracket(self, batch: Batch, kernel: ModuleType) -> Bracket:
-        """Return the two thresholds that enclose the k-th largest magnitude after `probes` halvings.
+        """Return the two thresholds that enclose the k-th largest magnitude after so many halvings.
 
         A segment whose count is k is not looked at again: nothing that follows could change it.
         """
@@ -71,7 +63,7 @@ class MSTopK(Selector):
         mean = moments.absolute / n
         low, high = torch.zeros_like(n), torch.ones_like(n)
         sure, num_sure, band, num_band = torch.full_like(n, torch.inf), torch.zeros_like(n), torch.zeros_like(n), n
-        for _ in range(self.options.probes):
+        for _ in range(PROBES):
             active = num_sure < k
             if settled(active):
                 break

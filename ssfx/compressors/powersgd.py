@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.lowrank import (
     LowRank,
@@ -13,7 +11,6 @@ from ssfx.compressors.lowrank import (
     add_plain,
     basis,
     cached_normal,
-    normal,
     revived,
     write_plain,
 )
@@ -21,14 +18,7 @@ from ssfx.core.lazy import torch
 from ssfx.wire.batch import key
 
 
-@dataclass(frozen=True)
-class PowerSGDOptions(LowRankOptions):
-    """As of every low-rank compressor; `warm_start` from the last step's Q, not a random one."""
-
-    warm_start: bool = True
-
-
-@compressors.register(PowerSGDOptions())
+@compressors.register(LowRankOptions())
 class PowerSGD(LowRank):
     """P = sum of A_w Q over ranks, made orthonormal; then Q = mean of A_w^T P. The update is P Q^T.
 
@@ -40,27 +30,21 @@ class PowerSGD(LowRank):
     summary = "rank-r factors by one power iteration, warm start, two all-reduces"
     source = "Vogels et al. 2019; D-26"
     rounds = 2
-    options: PowerSGDOptions
 
     def _layout(self, parts: Split) -> Layout:
         return Layout(first=parts.left, values=parts.right + parts.rest)
 
     def state_shapes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
-        """Q of all matrices with warm start; equal on all ranks."""
+        """Q of all matrices, with which the next step starts; equal on all ranks."""
         right = self.split(shapes).right
-        return {"q": (right,)} if self.options.warm_start and right else {}
+        return {"q": (right,)} if right else {}
 
     def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
         """Write A Q of every matrix."""
         parts = self.split(ctx.shapes)
-        if self.options.warm_start:
-            fresh = cached_normal(key(ctx.seed, ctx.tensor_id, 0), parts.right, a.device)
-        else:
-            fresh = normal(key(ctx.seed, ctx.tensor_id, ctx.step), parts.right, a.device)
+        fresh = cached_normal(key(ctx.seed, ctx.tensor_id, 0), parts.right, a.device)
         for matrix in parts.matrices:
-            q = matrix.q(fresh)
-            if self.options.warm_start:
-                q = revived(matrix.q(ctx.state["q"]), q)
+            q = revived(matrix.q(ctx.state["q"]), matrix.q(fresh))
             torch.mm(matrix.of(a), q, out=matrix.p(payload.first))
 
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:

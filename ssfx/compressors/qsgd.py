@@ -8,7 +8,7 @@ from typing import Literal
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import quantizers
-from ssfx.compressors.quantizer import Quantizer, add_agreed, check_block, check_range, code_bytes, num_blocks, proposed
+from ssfx.compressors.quantizer import Quantizer, check_block, code_bytes, num_blocks
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
 
@@ -18,23 +18,17 @@ class QSGDOptions(Bounded):
     """`bits` per element: 2^(bits - 1) - 1 levels. `bucket` elements, a multiple of 8, share a norm.
 
     `bucket` 0 is one norm for the whole segment. `norm`: l2, the Euclidean norm, or max, the largest magnitude.
-    `shared`: the largest norm of all ranks is everybody's, so that an all-reduce can add the levels, a byte each.
     `nearest`: to the nearest level instead of at random, for weights: half the variance, but not right on average.
     """
 
     bits: Literal[2, 4, 8] = 8
     bucket: int = 512
     norm: Literal["l2", "max"] = "l2"
-    shared: bool = False
     nearest: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_block("bucket", self.bucket)
-        if self.shared and self.nearest:
-            raise ValueError("levels of all ranks' norms are rounded at random; drop shared, or nearest")
-        if self.shared and self.bits == 8:
-            raise ValueError("levels of 8 bits leave a byte no room for a sum; use shared=True with bits=2 or bits=4")
 
     @property
     def top(self) -> int:
@@ -46,8 +40,7 @@ class QSGDOptions(Bounded):
 class QSGD(Quantizer):
     """Unbiased, with variance at most min(n / s^2, sqrt(n) / s) |a|^2 for s levels and buckets of n (D-25).
 
-    The error may be fed back only where that is below 1, which is where a bucket is smaller than s^2 (D-14), and
-    not at all where another rank's norm counts, which may be larger by any factor.
+    The error may be fed back only where that is below 1, which is where a bucket is smaller than s^2 (D-14).
     """
 
     name = "qsgd"
@@ -56,41 +49,19 @@ class QSGD(Quantizer):
 
     def __init__(self, options: QSGDOptions) -> None:
         self.options = options
-        self.error_feedback = 0 < options.bucket < options.top**2 and not options.shared
-        if options.shared:
-            self.additive, self.rounds, self.combine = True, 2, "max"
+        self.error_feedback = 0 < options.bucket < options.top**2
 
     def layout(self, numel: int, density: float) -> Layout:
-        """A norm per bucket and ceil(bits * n / 8) bytes; shared: the norms first, then n bytes."""
-        scales = num_blocks(numel, self.options.bucket)
-        if self.options.shared:
-            return Layout(first=scales, values=numel, value_dtype="int8")
-        return Layout(scales=scales, code_bytes=code_bytes(numel, self.options.bits))
-
-    def check_world(self, world_size: int) -> None:
-        """The sum of shared levels must fit into a byte."""
-        if self.options.shared:
-            check_range(f"qsgd(bits={self.options.bits},shared=True)", self.options.top, world_size)
-
-    def propose(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
-        """Write this rank's norms."""
-        options = self.options
-        quantizers(a.device).norms(a, options.bucket, options.norm == "max", payload.first)
-        proposed(payload.first)
+        """A norm per bucket and ceil(bits * n / 8) bytes."""
+        return Layout(scales=num_blocks(numel, self.options.bucket), code_bytes=code_bytes(numel, self.options.bits))
 
     def compress_batch(self, batch: Batch) -> None:
-        """Write norms and levels of every segment; shared: levels of the agreed norms."""
+        """Write norms and levels of every segment."""
         options = self.options
-        if options.shared:
-            quantizers(batch.vector.device).agreed_levels(batch, options.top, options.bucket)
-            return
         largest = options.norm == "max"
         quantizers(batch.vector.device).levels(batch, options.bits, options.bucket, largest, options.nearest)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * level * norm / s."""
-        if self.options.shared:
-            add_agreed(payload, self.options.top, self.options.bucket, out, scale)
-            return
         steps = payload.scales * (scale / self.options.top)
         quantizers(out.device).add_levels(payload, self.options.bits, steps, self.options.bucket, out)

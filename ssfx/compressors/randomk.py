@@ -3,79 +3,47 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from ssfx.compressors.base import Context, Layout, Payload, compressors, k_floor
+from ssfx.compressors.base import Compressor, Context, Layout, Payload, compressors, k_floor
 from ssfx.compressors.kernels.narrow import narrow
-from ssfx.compressors.sparse import Sparsifier, ValueDtype
+from ssfx.compressors.sparse import predivisor
+from ssfx.compressors.topk import TopKOptions
 from ssfx.core.lazy import torch
-from ssfx.core.spec import Bounded
 from ssfx.wire.batch import key, splitmix64
 
 
-@dataclass(frozen=True)
-class RandomKOptions(Bounded):
-    """`shared`: all ranks keep the same positions, so only values travel and the network adds them.
-
-    `unbiased` multiplies values by n / k, for use without error feedback. `value_dtype` of the values on the wire.
-    """
-
-    shared: bool = True
-    unbiased: bool = False
-    value_dtype: ValueDtype = "float32"
-
-
-@compressors.register(RandomKOptions())
-class RandomK(Sparsifier):
+@compressors.register(TopKOptions())
+class RandomK(Compressor):
     """Every element is kept with probability k / n; positions are an affine sequence, distinct by construction.
 
-    With `shared`, 16-bit values are divided by the world size so that their sum over all ranks stays in range.
+    All ranks keep the same positions, so that only values travel and the network adds them. 16-bit values are divided
+    by the world size, so that their sum over all ranks stays in range.
     """
 
     in_arrays = True
     name = "randomk"
-    summary = "random-k from a shared seed (values only) or from one seed per rank"
+    summary = "random-k from a shared seed: values only"
     source = "Stich et al. 2018, Wangni et al. 2018; D-54"
     additive = True
-    sparse = False
-
-    def __init__(self, options: RandomKOptions) -> None:
-        self.options = options
-        self.additive = options.shared
-        self.sparse = not options.shared
-        self.error_feedback = not options.unbiased
+    options: TopKOptions
 
     def layout(self, numel: int, density: float) -> Layout:
-        """k = floor(density * numel) values, and as many indices when ranks keep different positions."""
-        k = k_floor(numel, density)
-        return Layout(indices=0 if self.options.shared else k, values=k, value_dtype=self.options.value_dtype)
+        """k = floor(density * numel) values."""
+        return Layout(values=k_floor(numel, density), value_dtype=self.options.value_dtype)
 
     def compress(self, a: torch.Tensor, payload: Payload, ctx: Context) -> None:
-        """Write the values at this step's positions, scaled in float32 before they are rounded."""
-        indices = self._indices(a, payload, ctx)
-        if not self.options.shared:
-            indices = indices.sort().values
-            payload.indices.copy_(indices)
-        values = a.index_select(0, indices)
-        gain = a.numel() / values.numel() if self.options.unbiased else 1.0
-        share = self._predivide(ctx)
-        narrow(payload.values, values.mul_(gain / share), round(share))
+        """Write the values at this step's positions, divided in float32 before they are rounded."""
+        share = predivisor(self.options.value_dtype, ctx.world_size)
+        narrow(payload.values, a.index_select(0, _positions(a, payload, ctx)).mul_(1 / share), share)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale * values at this step's positions."""
-        if self.options.shared:
-            indices = self._indices(out, payload, ctx)
-            out.index_add_(0, indices, payload.values.to(out.dtype), alpha=scale * self._predivide(ctx))
-        else:
-            super().decompress_add(payload, out, ctx, scale)
+        share = predivisor(self.options.value_dtype, ctx.world_size)
+        out.index_add_(0, _positions(out, payload, ctx), payload.values.to(out.dtype), alpha=scale * share)
 
-    def _indices(self, a: torch.Tensor, payload: Payload, ctx: Context) -> torch.Tensor:
-        rank = 0 if self.options.shared else ctx.rank
-        h = key(ctx.seed, ctx.tensor_id, ctx.step, rank)
-        return affine_indices(h, a.numel(), payload.values.numel(), a.device)
 
-    def _predivide(self, ctx: Context) -> int:
-        return ctx.world_size if self.options.shared and self.options.value_dtype != "float32" else 1
+def _positions(a: torch.Tensor, payload: Payload, ctx: Context) -> torch.Tensor:
+    return affine_indices(key(ctx.seed, ctx.tensor_id, ctx.step), a.numel(), payload.values.numel(), a.device)
 
 
 def affine_stride_and_offset(h: int, numel: int) -> tuple[int, int]:

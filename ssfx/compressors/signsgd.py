@@ -8,7 +8,7 @@ from typing import Literal
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
 from ssfx.compressors.kernels import quantizers
-from ssfx.compressors.quantizer import Quantizer, check_block, code_bytes, num_blocks
+from ssfx.compressors.quantizer import Quantizer, code_bytes
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
 
@@ -57,37 +57,26 @@ class SignSGD(Quantizer):
         if self.options.zeros == "abstain":
             quantizers(out.device).add_levels(payload, 2, high, 0, out)
         else:
-            quantizers(out.device).add_signs(payload, -high, high, 0, out)
+            quantizers(out.device).add_signs(payload, -high, high, out)
 
 
-@dataclass(frozen=True)
-class EFSignSGDOptions:
-    """`block`: elements that share a scale, a multiple of 8; 0 is one scale for the whole segment."""
-
-    block: int = 0
-
-    def __post_init__(self) -> None:
-        check_block("block", self.block)
-
-
-@compressors.register(EFSignSGDOptions())
+@compressors.register()
 class EFSignSGD(Quantizer):
-    """The projection of each block on its signs, so the error is |a|^2 - |a|_1^2 / n (D-24)."""
+    """The projection on the signs, so the error is |a|^2 - |a|_1^2 / n (D-24)."""
 
     name = "ef_signsgd"
     summary = "sign bits times the mean magnitude, made for error feedback"
     source = "Karimireddy et al. 2019, Zheng et al. 2019; D-24"
-    options: EFSignSGDOptions
 
     def layout(self, numel: int, density: float) -> Layout:
-        """A scale per block and ceil(n / 8) bytes."""
-        return Layout(scales=num_blocks(numel, self.options.block), code_bytes=code_bytes(numel, 1))
+        """A scale and ceil(n / 8) bytes."""
+        return Layout(scales=1 if numel else 0, code_bytes=code_bytes(numel, 1))
 
     def compress_batch(self, batch: Batch) -> None:
         """Write bits and mean magnitudes of every segment."""
-        quantizers(batch.vector.device).scaled_signs(batch, self.options.block)
+        quantizers(batch.vector.device).scaled_signs(batch)
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add plus or minus scale * mean magnitude."""
         high = payload.scales * scale
-        quantizers(out.device).add_signs(payload, -high, high, self.options.block, out)
+        quantizers(out.device).add_signs(payload, -high, high, out)

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Annotated
 
 from ssfx.compressors.base import Layout, k_floor
 from ssfx.compressors.batch import Batch, Part
 from ssfx.compressors.dgc import capacity
 from ssfx.compressors.kernels import Bound, Rule, kernels
-from ssfx.compressors.sparse import Selector, ValueDtype
+from ssfx.compressors.sparse import Selector
+from ssfx.compressors.topk import TopKOptions
 from ssfx.core import accelerator
 from ssfx.core.lazy import torch
-from ssfx.core.spec import Bounded
 
-
-@dataclass(frozen=True)
-class ThresholdOptions(Bounded):
-    """`capacity`: at most `capacity` * k elements are sent. `value_dtype` of the values on the wire."""
-
-    capacity: Annotated[float, 1] = 1.3
-    value_dtype: ValueDtype = "float32"
+CAPACITY = 1.3
+"""At most so many times k elements are sent, as with DGC."""
 
 
 class ThresholdSelector(Selector):
@@ -39,11 +32,12 @@ class ThresholdSelector(Selector):
     """
 
     in_arrays = True
-    options: ThresholdOptions
+    options: TopKOptions
+    capacity = CAPACITY
 
     def layout(self, numel: int, density: float) -> Layout:
         """One count, and `capacity` * k indices and values with k = floor(density * numel)."""
-        slots = capacity(k_floor(numel, density), numel, self.options.capacity)
+        slots = capacity(k_floor(numel, density), numel, self.capacity)
         return Layout(counts=1, indices=slots, values=slots, value_dtype=self.options.value_dtype)
 
     def compress_batch(self, batch: Batch) -> None:

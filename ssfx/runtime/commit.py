@@ -23,8 +23,6 @@ from ssfx.runtime.parted import fingerprint
 _log = logging.getLogger("ssfx")
 _UNSAID = 3
 """So many exchanges in a row may lose a residual although the weight moved, before that is an error."""
-_LOOKS = 50
-"""After the first three, every so many steps with changed gradients are searched for parts that were set to zero."""
 _numbers = count()
 
 
@@ -119,6 +117,8 @@ class Commit:
             if param.grad is not None and not torch.isfinite(param.grad).all():
                 self._held_back.append((param, param.grad))
                 param.grad = None
+        if not self._keeps:
+            return
         held = self._of(optimizer)
         self._lost = {name: lost for name, lost in self._lost.items() if name not in held} if self._lost else {}
         changed = {name for name in held if self._changes(name)} - self._said
@@ -130,7 +130,7 @@ class Commit:
         whole = bool(gone) and gone | silent == held
         self.open -= gone | (silent if whole else silent & self._off)
         self._changed_steps += 1
-        if self._keeps and not self._said_parts and (self._changed_steps <= 3 or self._changed_steps % _LOOKS == 0):
+        if not self._said_parts and is_round(self._changed_steps):  # it reads every average
             self._look_for_parts(changed - silent if not whole or len(held) == 1 else ())
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:

@@ -163,10 +163,10 @@ class PackedMessage(Message):
         self.cut_values += cut_values() - before
 
     def agree(self) -> None:
-        """Where the compressor has two rounds: combine what all ranks propose, then compress with it."""
+        """Where the compressor has two rounds: add up what all ranks propose, then compress with it."""
         for section in self._proposed:
             assert self.compressor is not None
-            self.comm.all_reduce(section, op=self.compressor.combine).wait()
+            self.comm.all_reduce(section).wait()
             before = cut_values()
             for batch in {id(group): group.batch for group in self._groups.values()}.values():
                 compress(self.compressor, batch)

@@ -175,7 +175,7 @@ class Buffers:
         return any(_kind(held.get(key)) != kind for (held, key, _), kind in zip(self._places, self._kinds, strict=True))
 
     def _bits_now(self) -> torch.Tensor:
-        large = [held[key] for (held, key, _), small in zip(self._places, self._small, strict=True) if not small]
+        large = [held.get(key) for (held, key, _), small in zip(self._places, self._small, strict=True) if not small]
         bits = [fingerprint(buffer).to(self._comm.device) for buffer in large if buffer is not None]
         return torch.stack(bits) if bits else torch.zeros(0, dtype=torch.int64)
 
@@ -188,11 +188,13 @@ class Buffers:
             self._bits, sent = now, [small or bool(next(flags)) for small in self._small]
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for (held, key, _), goes in zip(self._places, sent, strict=True):
-            if goes and (buffer := held[key]) is not None:
+            if goes and (buffer := held.get(key)) is not None:
                 by_dtype.setdefault(buffer.dtype, []).append(buffer)
         self._came = []
         for buffers in by_dtype.values():
-            whole = [_written_once(buffer.detach()).resolve_conj().resolve_neg() for buffer in buffers]
+            whole = [
+                b.detach() if _plain(b) else _written_once(b.detach()).resolve_conj().resolve_neg() for b in buffers
+            ]
             flat = torch.cat([one.reshape(-1) for one in whole]).to(self._comm.device)
             self._comm.broadcast(flat.view(torch.uint8)).wait()
             if self._comm.rank != 0:
@@ -205,18 +207,23 @@ class Buffers:
         came, self._came = self._came, []
         fresh = [(buffer, values) for buffer, version, values in came if _version(buffer) == version]
         # By `.data`, so that a graph that saved the old values goes on without an error, as with torch DDP.
-        plain = [(b.data, v) for b, v in fresh if b.is_contiguous() and not (b.is_conj() or b.is_inference())]
+        plain = [(buffer.data, values) for buffer, values in fresh if _plain(buffer)]
         if plain:
             torch._foreach_copy_(*map(list, zip(*plain, strict=True)))
         for buffer, values in fresh if len(plain) < len(fresh) else ():
-            with torch.inference_mode(buffer.is_inference()):
-                _written_once(buffer.data).copy_(values)
+            if not _plain(buffer):
+                with torch.inference_mode(buffer.is_inference()):
+                    _written_once(buffer.data).copy_(values)
         if any(buffer.numel() > _SMALL for buffer, _ in fresh):
             self._bits = self._bits_now()
 
 
 def _kind(buffer: torch.Tensor | None) -> tuple[torch.Size, torch.dtype | None]:
     return (buffer.shape, buffer.dtype) if buffer is not None else (torch.Size(), None)
+
+
+def _plain(buffer: torch.Tensor) -> bool:
+    return buffer.is_contiguous() and not (buffer.is_conj() or buffer.is_neg() or buffer.is_inference())
 
 
 def _version(buffer: torch.Tensor) -> int:

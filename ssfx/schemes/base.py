@@ -67,17 +67,6 @@ class CompressOptions(SchemeOptions):
         return OnlinePlanning(compressor=self.compressor, density=self.density, dense_steps=self.dense_steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SparseOptions(CompressOptions):
-    """Options of schemes whose payloads are gathered: besides, how messages are sized.
-
-    `sizes` "fixed" gathers messages of the planned size (all_gather); "variable" first exchanges the sizes that ranks
-    really have (all_gather_v), which pays off for compressors whose count varies a lot below their capacity.
-    """
-
-    sizes: Literal["fixed", "variable"] = "fixed"
-
-
 Planner = Callable[[Profile, Costs, Any], Plan]
 
 

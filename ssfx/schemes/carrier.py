@@ -10,7 +10,7 @@ from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.plan import Lane, Segment
-from ssfx.schemes.base import SparseOptions
+from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.search.byte_groups import Group, joined
 from ssfx.simulator.pricing.message_sizes import payload_bytes, payload_bytes_many
 
@@ -88,24 +88,18 @@ def dense_carrier(scheme: str, compressor: str | None = None) -> Carrier:
     return Carrier(compressor, 1.0, "all_reduce")
 
 
-def sparse_carrier(scheme: str, options: SparseOptions, world_size: int) -> Carrier:
+def sparse_carrier(options: CompressOptions, world_size: int) -> Carrier:
     """Return the carrier of a compressing scheme.
 
     Additive payloads travel in an all_reduce, others in an all_gather. One rank alone, or density 1 with a compressor
     that selects elements, needs no compression: everything is dense. Compressors that send every element in fewer bits
     have density 1.
     """
-    additive = build(options.compressor).additive
-    if additive and options.sizes == "variable":
-        raise ConfigError(
-            f"scheme={scheme} with compressor={options.compressor}: sizes=variable has no effect on payloads that an "
-            "all_reduce adds; drop it, or choose compressor=dgc"
-        )
     selects = keeps_fraction(options.compressor)
     if world_size == 1 or (selects and options.density == 1):
         return Carrier(None, 1.0, "all_reduce")
-    gather = "all_gather" if options.sizes == "fixed" else "all_gather_v"
-    return Carrier(options.compressor, options.density if selects else 1.0, "all_reduce" if additive else gather)
+    collective = "all_reduce" if build(options.compressor).additive else "all_gather"
+    return Carrier(options.compressor, options.density if selects else 1.0, collective)
 
 
 def check_density(compressor: str, density: float) -> None:

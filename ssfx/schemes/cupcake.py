@@ -4,10 +4,6 @@ The planner is a reconstruction: the authors' FindOptFusion is not public, and t
 counts (scheme equal_count). Source: D-49; Cupcake, MLSys 2023.
 """
 
-from dataclasses import dataclass
-from itertools import islice
-from typing import Annotated
-
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
@@ -15,39 +11,28 @@ from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import sparse_carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions, group_curves, joint_buckets, with_prediction
-from ssfx.schemes.search.exact_groups import TICK_S, best_by_count, best_fusion
-
-
-@dataclass(frozen=True, kw_only=True)
-class CupcakeOptions(ProfiledOptions):
-    """`k_max`: most groups of each dtype; null: as many as are best. It limits the plan, not the work of planning."""
-
-    k_max: Annotated[int | None, 1] = None
+from ssfx.schemes.search.exact_groups import best_fusion
 
 
 @scheme(
     "cupcake",
     summary="the best contiguous groups, each compressed jointly (reconstructed planner)",
     source="Cupcake, MLSys 2023; D-49",
-    defaults=CupcakeOptions(),
+    defaults=ProfiledOptions(),
     fusion_unit="bucket",
-    collectives=("all_gather", "all_gather_v", "all_reduce"),
+    collectives=("all_gather", "all_reduce"),
     profiled=True,
 )
-def plan_cupcake(profile: Profile, costs: Costs, options: CupcakeOptions) -> Plan:
+def plan_cupcake(profile: Profile, costs: Costs, options: ProfiledOptions) -> Plan:
     """Return the plan that ends first of all with contiguous groups; its notes hold the predicted time.
 
     Exact up to fusion_search.MAX_CUTS tensors of one dtype. Density 1 gives the best fusion of dense messages, and an
     additive compressor the best fusion of its all-reduces. One rank alone makes one group.
     """
-    carrier = sparse_carrier("cupcake", options, costs.world_size)
+    carrier = sparse_carrier(options, costs.world_size)
 
     def buckets(part: Profile) -> list[Bucket]:
-        curves = group_curves(part, costs, carrier)
-        best = best_fusion(part.ready_gap_s, part.numel, **curves)
-        if options.k_max is not None and len(best.stops) > options.k_max:
-            limited = islice(best_by_count(part.ready_gap_s, part.numel, **curves), options.k_max)
-            best = min(limited, key=lambda fusion: round(fusion.total_s / TICK_S))
+        best = best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier))
         return joint_buckets(part, carrier, best.groups)
 
     return with_prediction(plan_per_dtype("cupcake", profile, costs.world_size, buckets), profile, costs)

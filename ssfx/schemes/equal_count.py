@@ -11,14 +11,14 @@ from typing import Annotated
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.base import SparseOptions, scheme
+from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
-from ssfx.schemes.omgs import CallsOptions
+from ssfx.schemes.omgs import twice
 from ssfx.schemes.search.byte_groups import joined, plan_per_dtype, units
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualCountOptions(SparseOptions):
+class EqualCountOptions(CompressOptions):
     """`groups`: how many of them, at most; of each dtype."""
 
     groups: int = 2
@@ -32,7 +32,7 @@ class EqualCountOptions(SparseOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OmgsFixedOptions(CallsOptions):
+class OmgsFixedOptions(CompressOptions):
     """`tensors_per_group`: SSFusion's runs have 2 (VGG-16, ResNet-50), 6 (LSTM), 7 (Inception-v4) and 10 (others)."""
 
     tensors_per_group: Annotated[int, 1] = 10
@@ -44,11 +44,11 @@ class OmgsFixedOptions(CallsOptions):
     source="MergeComp and Cupcake, public code without a planner; D-47, D-49",
     defaults=EqualCountOptions(),
     fusion_unit="bucket",
-    collectives=("all_gather", "all_gather_v", "all_reduce"),
+    collectives=("all_gather", "all_reduce"),
 )
 def plan_equal_count(profile: Profile, costs: Costs, options: EqualCountOptions) -> Plan:
     """Return the plan of groups of L // groups tensors; the last one takes the remainder as well."""
-    carrier = sparse_carrier("equal_count", options, costs.world_size)
+    carrier = sparse_carrier(options, costs.world_size)
 
     def starts(num: int) -> range:
         groups = min(options.groups, num)
@@ -63,11 +63,11 @@ def plan_equal_count(profile: Profile, costs: Costs, options: EqualCountOptions)
     source="SSFusion, public code; D-48",
     defaults=OmgsFixedOptions(),
     fusion_unit="bucket",
-    collectives=("all_gather", "all_gather_twice", "all_gather_v", "all_reduce"),
+    collectives=("all_gather", "all_gather_twice", "all_reduce"),
 )
 def plan_omgs_fixed(profile: Profile, costs: Costs, options: OmgsFixedOptions) -> Plan:
     """Return the plan of groups of `tensors_per_group` tensors; the last one may have fewer."""
-    carrier = options.carrier("omgs_fixed", costs.world_size)
+    carrier = twice(options, costs.world_size)
     return _plan("omgs_fixed", profile, costs, carrier, lambda num: range(0, num, options.tensors_per_group))
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.base import SparseOptions, scheme
+from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import sparse_carrier
 from ssfx.schemes.search.byte_groups import Group, joined, plan_per_dtype, units
 
 
 @dataclass(frozen=True, kw_only=True)
-class FusedAllOptions(SparseOptions):
+class FusedAllOptions(CompressOptions):
     """`fusion_degree` is the percentage of tensors that are compressed jointly, counted from the output layer."""
 
     fusion_degree: float = 100.0
@@ -29,7 +29,7 @@ class FusedAllOptions(SparseOptions):
     source="SSFusion section III-A; D-46",
     defaults=FusedAllOptions(),
     fusion_unit="model",
-    collectives=("all_gather", "all_gather_v", "all_reduce"),
+    collectives=("all_gather", "all_reduce"),
 )
 def plan_fused_all(profile: Profile, costs: Costs, options: FusedAllOptions) -> Plan:
     """Return the plan with one bucket per dtype; joint selection may leave out whole tensors.
@@ -37,7 +37,7 @@ def plan_fused_all(profile: Profile, costs: Costs, options: FusedAllOptions) -> 
     The paper does not define a degree below 100: here the first ceil(degree * L / 100) tensors in backward order form
     one compressor call, the others one each.
     """
-    carrier = sparse_carrier("fused_all", options, costs.world_size)
+    carrier = sparse_carrier(options, costs.world_size)
 
     def buckets(part: Profile) -> list[Bucket]:
         tensors = units(part.tensors)

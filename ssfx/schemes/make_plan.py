@@ -64,7 +64,6 @@ def check_capabilities(plan: Plan) -> None:
             if isinstance(collective, Reducer):
                 _check_reducer(plan.scheme, collective, lane)
             for spec in specs:
-                build(spec).check_world(plan.world_size)
                 if collective.additive_only and not build(spec).additive:
                     raise ConfigError(
                         f"scheme={plan.scheme} with compressor={spec}: {collective.name} adds payloads on the way, "

@@ -17,23 +17,24 @@ from ssfx.schemes.online_planning import CutSearch, OnlinePlanning
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
 from ssfx.schemes.search.measured_search import parse_cuts
-from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, binary, exhaustive
+from ssfx.schemes.search.mergecomp_search import algorithm_2, exhaustive
+
+ALPHA_STOP = 0.02
+"""Another group must shorten the step by this share for the search to go on; two groups are always tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergecompOptions(ProfiledOptions):
     """Options of MergeComp.
 
-    max_groups: the paper's Y. search: "exhaustive" finds the best cuts for every number of groups, "binary" is the
-    paper's search of the last cut, "measured" times real iterations, two groups only. alpha_stop: another group must
-    shorten the step by this share for the search to go on (two groups are always tried). cuts: no search, groups end
-    behind those numbers of tensors in backward order, as "8" or "6,10". step, probe_iters, probe_warmup: stride of the
-    measured search, iterations per probe, and probes of warm-up before the first that counts.
+    max_groups: the paper's Y. search: "exhaustive" finds the best cuts for every number of groups, "measured" times
+    real iterations, two groups only. cuts: no search, groups end behind those numbers of tensors in backward order, as
+    "8" or "6,10". step, probe_iters, probe_warmup: stride of the measured search, iterations per probe, and probes of
+    warm-up before the first that counts.
     """
 
-    search: Literal["exhaustive", "binary", "measured"] = "exhaustive"
+    search: Literal["exhaustive", "measured"] = "exhaustive"
     max_groups: Annotated[int, 2] = 2
-    alpha_stop: Annotated[float, "(0, 1)"] = 0.02
     cuts: str | int = ""
     step: Annotated[int, 1] = 2
     probe_iters: Annotated[int, 1] = 20
@@ -46,9 +47,7 @@ class MergecompOptions(ProfiledOptions):
         self.refuse_idle(
             (given, "search", 'cuts=""'),
             (given, "max_groups", 'cuts=""'),
-            (given, "alpha_stop", 'cuts=""'),
             (measured, "max_groups", "search=exhaustive"),
-            (self.max_groups == 2, "alpha_stop", "max_groups=3"),
             *((given or not measured, option, "search=measured") for option in ("step", "probe_iters", "probe_warmup")),
         )
 
@@ -64,7 +63,7 @@ class MergecompOptions(ProfiledOptions):
     source="MergeComp, Algorithm 2; D-47",
     defaults=MergecompOptions(),
     fusion_unit="bucket",
-    collectives=("all_gather", "all_gather_v", "all_reduce"),
+    collectives=("all_gather", "all_reduce"),
     profiled=True,
 )
 def plan_mergecomp(profile: Profile, costs: Costs, options: MergecompOptions) -> Plan:
@@ -73,7 +72,7 @@ def plan_mergecomp(profile: Profile, costs: Costs, options: MergecompOptions) ->
     With search=measured it is the plan that the measuring starts from: two groups of equal tensor counts. Each probe is
     the plan of `cuts`. One rank alone makes one group.
     """
-    carrier = sparse_carrier("mergecomp", options, costs.world_size)
+    carrier = sparse_carrier(options, costs.world_size)
     given = parse_cuts(options.cuts)
     if options.search == "measured":
         given = (len(profile.tensors) // 2,)
@@ -90,15 +89,10 @@ def plan_mergecomp(profile: Profile, costs: Costs, options: MergecompOptions) ->
             pieces = [0, *accumulate(spec.name in mine for spec in profile.tensors)]  # before every tensor of the model
             cuts = sorted({pieces[cut] for cut in given} - {0, pieces[-1]})
         elif costs.world_size > 1:
-            cuts = list(_searched(model, options).cuts)
+            found = exhaustive(model, min(options.max_groups, model.num_pieces))
+            cuts = list(algorithm_2(found, ALPHA_STOP).cuts)
         else:
             cuts = []
         return joint_buckets(part, carrier, model.groups(cuts))
 
     return with_prediction(plan_per_dtype("mergecomp", profile, costs.world_size, buckets), profile, costs)
-
-
-def _searched(model: JointModel, options: MergecompOptions) -> SearchResult:
-    max_groups = min(options.max_groups, model.num_pieces)
-    bests = binary(model, max_groups) if options.search == "binary" else exhaustive(model, max_groups)
-    return algorithm_2(bests, options.alpha_stop)

@@ -1,68 +1,42 @@
 """OMGS-SGD: a tensor is merged into the next one when the extra waiting costs less than the message it saves.
 
 One pass over the tensors in backward order, no search. The rule is local: the result is not the best grouping in the
-reference timeline, and docs/schemes.md says by how much. Source: D-48 (OMGS-SGD, INFOCOM 2020,
-read through its code).
+reference timeline, and docs/schemes.md says by how much. Source: D-48 (OMGS-SGD, INFOCOM 2020, read through its code).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Literal
+from typing import Literal
 
-from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs, Curve
-from ssfx.planning.plan import Plan
+from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.base import SparseOptions, scheme
+from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
-from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
-from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, addressable, joint_buckets
-from ssfx.schemes.search.guarded import Sketch, assumed_networks, best_sketch
-from ssfx.simulator.pricing.groups import JointPrices, Way
+from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets
+from ssfx.schemes.search.guarded import assumed_networks, least, noted, priced
+from ssfx.schemes.search.shared import shared
 
 NETWORKS = (0.06, 0.25, 1.0, 4.0, 16.0)
 """Networks that the guarded rule is asked for: all-reducing the gradient takes so many times as long as backward."""
 COUNTS = (1, 2, 4, 8, 16, 32)
 """Numbers of even groups that it compares with."""
+Cuts = Callable[[JointModel, Carrier, str], "list[int]"]
+
+
+def twice(options: CompressOptions, world_size: int) -> Carrier:
+    """Return the carrier of OMGS's code, which sends values and indices of fixed size apart: two start-ups."""
+    carrier = sparse_carrier(options, world_size)
+    return replace(carrier, collective="all_gather_twice") if carrier.collective == "all_gather" else carrier
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallsOptions(SparseOptions):
-    """`calls_per_lane`: collectives that a gathered payload of fixed size takes, 1 or 2; null: 2, as in OMGS's code.
-
-    Two of them are two start-ups: the code sends values and indices apart. Payloads of variable size, and those that an
-    all_reduce adds, know no such choice.
-    """
-
-    calls_per_lane: Annotated[int | None, (1, 2)] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.calls_per_lane is not None and self.sizes == "variable":
-            raise ValueError(
-                f"calls_per_lane={self.calls_per_lane} has no effect on payloads of variable size; "
-                "drop it or set sizes=fixed"
-            )
-
-    def carrier(self, scheme: str, world_size: int) -> Carrier:
-        """Return the carrier of the options; ConfigError when the number of calls would have no effect."""
-        carrier = sparse_carrier(scheme, self, world_size)
-        if carrier.collective == "all_gather" and self.calls_per_lane != 1:
-            return replace(carrier, collective="all_gather_twice")
-        if not carrier.dense and carrier.collective == "all_reduce" and self.calls_per_lane is not None:
-            raise ConfigError(
-                f"scheme={scheme} with compressor={self.compressor}: calls_per_lane={self.calls_per_lane} has no "
-                "effect on payloads that an all_reduce adds; drop it, or choose compressor=topk"
-            )
-        return carrier
-
-
-@dataclass(frozen=True, kw_only=True)
-class OmgsOptions(CallsOptions, ProfiledOptions):
+class OmgsOptions(ProfiledOptions):
     """Options of OMGS; the authors' launch script has density 0.001, SSFusion's runs 0.01.
 
     rule: "paper" merges as the printed rule says, "guarded" takes, of the groups that it gives on several networks, of
@@ -91,7 +65,7 @@ class Decision:
     source="OMGS-SGD, INFOCOM 2020; D-48",
     defaults=OmgsOptions(),
     fusion_unit="bucket",
-    collectives=("all_gather", "all_gather_twice", "all_gather_v", "all_reduce"),
+    collectives=("all_gather", "all_gather_twice", "all_reduce"),
     profiled=True,
 )
 def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
@@ -99,29 +73,17 @@ def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
 
     One rank alone has nothing to save and makes one group of everything. Density 1 applies the rule to dense messages.
     """
-    carrier = options.carrier("omgs", costs.world_size)
-    one_call = carrier.collective == "all_gather_twice" and options.calls_per_lane is None
-    carriers = [carrier, replace(carrier, collective="all_gather")] if one_call else [carrier]
-    parts = dtype_profiles(profile)
-    models = {each: [JointModel.of(part, costs, each) for part in parts] for each in carriers}
-    prices = JointPrices(profile, costs, parts)
-    encode = cache(Curve.zero() if carrier.dense else costs.encode)  # layers repeat, and every network asks again
+    own = twice(options, costs.world_size)
+    encode = cache(Curve.zero() if own.dense else costs.encode)  # layers repeat, and every network asks again
 
-    def sketch(label: str, carrier: Carrier, choose: Callable[[JointModel, Carrier, str], list[int]]) -> Sketch:
-        chosen = []
-        for part, model in zip(parts, models[carrier], strict=True):
-            groups = model.groups(choose(model, carrier, part.tensors[0].dtype))
-            chosen.append(groups if carrier.dense else [one for at in groups for one in addressable(part, at)])
+    def plan(carrier: Carrier, cuts: Cuts) -> Plan:
+        def buckets(part: Profile) -> list[Bucket]:
+            model = shared(part, costs, ("joint", carrier), lambda: JointModel.of(part, costs, carrier))
+            return joint_buckets(part, carrier, model.groups(cuts(model, carrier, part.tensors[0].dtype)))
 
-        def made() -> Plan:
-            rows = iter(chosen)
-            return plan_per_dtype(
-                "omgs", profile, costs.world_size, lambda part: joint_buckets(part, carrier, next(rows))
-            )
+        return plan_per_dtype("omgs", profile, costs.world_size, buckets)
 
-        return Sketch(label, prices.total_s(Way(carrier.collective, carrier.compressor, carrier.density), chosen), made)
-
-    def rule(network: float) -> Callable[[JointModel, Carrier, str], list[int]]:
+    def rule(network: float) -> Cuts:
         on = costs.on_network(network)
 
         def cuts(model: JointModel, carrier: Carrier, dtype: str) -> list[int]:
@@ -137,18 +99,17 @@ def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
 
         return cuts
 
-    def sketches() -> Iterator[Sketch]:
-        yield sketch("", carriers[0], rule(1.0))
-        if options.rule == "paper":
-            return
-        for each in carriers:
-            calls = "" if len(carriers) == 1 or each is carriers[0] else ", indices and values in one message"
+    plans = [("", plan(own, rule(1.0)))]
+    if options.rule == "guarded":
+        once = [replace(own, collective="all_gather")] if own.collective == "all_gather_twice" else []
+        for carrier in (own, *once):
+            calls = "" if carrier is own else ", indices and values in one message"
             for network in assumed_networks(profile, costs, NETWORKS):
-                yield sketch(f"guarded, groups for another network{calls}", each, rule(network))
+                plans.append((f"guarded, groups for another network{calls}", plan(carrier, rule(network))))
             for count in COUNTS:
-                yield sketch(f"guarded, {count} even groups{calls}", each, even_cuts(count))
-
-    return best_sketch(sketches())
+                plans.append((f"guarded, {count} even groups{calls}", plan(carrier, even_cuts(count))))
+    found = priced(plans, profile, costs)
+    return noted(least(found), found[0].price_s)
 
 
 def even_cuts(count: int) -> Callable[[JointModel, Carrier, str], list[int]]:

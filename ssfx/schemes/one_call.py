@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from ssfx.collectives import collectives
 from ssfx.collectives.hierarchical import node_size
-from ssfx.collectives.spar_reduce_scatter import SparReduceScatterOptions
 from ssfx.compressors import build
 from ssfx.compressors.block_topk import BlockTopKOptions
 from ssfx.core.errors import ConfigError
@@ -23,76 +22,21 @@ from ssfx.schemes.search.whole_model import JointOptions, joint_plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class GTopkOptions(JointOptions):
-    """Option of the collective gtopk, which describes it."""
-
-    residual: Literal["conserving", "released"] = "conserving"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopkOptions(JointOptions):
-    """`result` "selected": the sum of what ranks selected. "union": the dense sum wherever some rank selected.
-
-    The latter gathers the indices only and all-reduces everybody's values there, as the baselines of MiCRO's code do.
-    """
-
-    result: Literal["selected", "union"] = "selected"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MicroOptions(JointOptions):
-    """Options of the collective micro, which describes them."""
-
-    delta0: float = 0.0
-    force_one: bool = True
-    cap: Literal["share", "none"] = "share"
-
-
-@dataclass(frozen=True, kw_only=True)
-class OktopkOptions(JointOptions):
-    """Options of the collective ok_topk, which describes them."""
-
-    tau_prime: int = 32
-    tau: int = 64
-    mode: Literal["canonical", "authors_vgg", "authors_lstm", "authors_bert"] = "canonical"
-    balance: Literal["never", "auto", "always"] = "auto"
-
-
-@dataclass(frozen=True, kw_only=True)
 class SparDlOptions(JointOptions):
-    """`teams` of equal size that the ranks form, and `sag`, how their blocks come together ("auto": by their number).
+    """`teams` of equal size that the ranks form. One team sends the fewest bytes; more teams send fewer messages."""
 
-    One team sends the fewest bytes; more teams send fewer messages.
-    """
-
-    teams: int = 1
-    sag: Literal["auto", "recursive", "bruck"] = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        SparReduceScatterOptions(self.teams, self.sag)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SparCmlOptions(JointOptions):
-    """`algorithm`: "rd" doubles whole vectors (few messages), "split" gives each rank a part to add up (fewer bytes).
-
-    "dsar" does that too and gathers the sums dense, for sums that fill the vector.
-    """
-
-    algorithm: Literal["rd", "split", "dsar"] = "rd"
+    teams: Annotated[int, 1] = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class S2ReducerOptions(JointOptions):
-    """`rows` of the sketch, and the `ratio` of its buckets to the elements that one rank sends.
+    """`ratio` of the sketch's buckets to the elements that one rank sends.
 
     The block width is the compressor's: block_topk(block=64).
     """
 
     compressor: str = "block_topk"
     density: float = 1 / 32
-    rows: int = 1
     ratio: float = 0.5
 
 
@@ -105,12 +49,8 @@ class SsgdOptions(DenseOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class OmniReduceOptions(DenseOptions):
-    """Blocks of `block` elements; `filled` is the share that is expected not to be zero on some rank.
+    """`filled`: the share of blocks that is expected not to be zero on some rank; it decides predicted times alone."""
 
-    `filled` decides predicted times, nothing else.
-    """
-
-    block: int = 256
     filled: float = 1.0
 
 
@@ -134,25 +74,21 @@ class HierarchicalOptions(DdpOptions):
 # ---- joint vectors: the whole model, or DDP's buckets, by one collective ----
 
 
-def _first(_: Any, usable: tuple[str, ...]) -> str:
-    return usable[0]
-
-
 def _joint(
-    name: str, by: tuple[str, ...], options: JointOptions, compressors: str, summary: str, source: str, *,
-    chosen: Callable[[Any, tuple[str, ...]], str] = _first, also: Callable[[Any], dict[str, Any]] = lambda _: {},
+    name: str, by: str, options: JointOptions, compressors: str, summary: str, source: str, *,
+    also: Callable[[Any], dict[str, Any]] = lambda _: {},
 ) -> None:  # fmt: skip
-    """Register the scheme that hands joint vectors to one of the collectives `by`: the one that `chosen` returns.
+    """Register the scheme that hands joint vectors to the collective `by`.
 
     `also` returns options of the collective that are none of the scheme, or raises ConfigError.
     """
 
     def plan(profile: Profile, costs: Costs, options: JointOptions) -> Plan:
-        return joint_plan(name, profile, costs, options, chosen(options, by), **also(options))
+        return joint_plan(name, profile, costs, options, by, **also(options))
 
     scheme(
         name, summary=summary, source=source, defaults=options, fusion_unit="model",
-        collectives=(*by, *(() if by == ("all_reduce",) else ("all_reduce",))), compressors=compressors,
+        collectives=(by,) if by == "all_reduce" else (by, "all_reduce"), compressors=compressors,
     )(plan)  # fmt: skip
 
 
@@ -169,50 +105,48 @@ def _block_of(options: S2ReducerOptions) -> dict[str, Any]:
 
 
 _joint(
-    "gtopk", ("gtopk",), GTopkOptions(), "topk",
+    "gtopk", "gtopk", JointOptions(), "topk",
     "the model (or buckets) by gTop-k: lists are merged in pairs and cut to k, then broadcast",
     "Shi et al. 2019 (gTop-k); D-37",
 )  # fmt: skip
 _joint(  # its traffic grows with the world size, so that from 1 / density ranks on it is dense
-    "topk", ("all_gather", "union_all_reduce"), TopkOptions(), "topk",
+    "topk", "all_gather", JointOptions(), "topk",
     "exact top-k of the whole model (or of buckets) in an all-gather of fixed size",
     "Aji & Heafield 2017, Lin et al. 2018; D-30",
-    chosen=lambda options, by: by[options.result == "union"],
 )  # fmt: skip
 _joint(
-    "micro", ("micro",), MicroOptions(), "topk",
+    "micro", "micro", JointOptions(), "topk",
     "the model (or buckets) by MiCRO: disjoint selection above one threshold, dense sums at the indices",
     "Yoon & Oh 2023 (MiCRO), Algorithm 1; D-23",
 )  # fmt: skip
 _joint(  # the dense warm-up of the authors (128 or 512 iterations) is not part of it
-    "oktopk", ("ok_topk",), OktopkOptions(), "topk",
+    "oktopk", "ok_topk", JointOptions(), "topk",
     "the model (or buckets) by Ok-Topk: regions sum what was selected, thresholds find about k sums",
     "Li & Hoefler 2022 (Ok-Topk); D-32",
 )  # fmt: skip
 _joint(
-    "spardl", ("spar_reduce_scatter",), SparDlOptions(), "topk",
+    "spardl", "spar_reduce_scatter", SparDlOptions(), "topk",
     "sparse reduce-scatter and all-gather with selection at every hop; any number of ranks",
     "SparDL, Zhao et al. 2024; D-33",
 )  # fmt: skip
 _joint(
-    "sparcml", ("sparcml_rd", "sparcml_split", "sparcml_dsar"), SparCmlOptions(),
+    "sparcml", "sparcml_rd", JointOptions(),
     "chunk_topm, dgc, gaussiank, hard_threshold, mstopk, redsync, sidco, topk",
     "exact sum of what ranks selected, in streams that turn dense when they have filled up",
     "SparCML, Renggli et al. 2019; D-35",
-    chosen=lambda options, _: f"sparcml_{options.algorithm}",
 )  # fmt: skip
-_joint(  # memory=low_pass gives ScaleCom's filtered residuals
-    "cltk", ("all_reduce",), JointOptions(compressor="cltk"), "cltk",
+_joint(
+    "cltk", "all_reduce", JointOptions(compressor="cltk"), "cltk",
     "one rank's top-k positions in turn, everybody's values there in an all-reduce: no build-up",
     "Chen et al. 2020 (ScaleCom); D-38",
 )  # fmt: skip
 _joint(  # the density sets the threshold by the compressor's rule unless it is given one
-    "hard_threshold", ("all_gather_v",), JointOptions(compressor="hard_threshold"), "hard_threshold",
+    "hard_threshold", "all_gather_v", JointOptions(compressor="hard_threshold"), "hard_threshold",
     "all elements above a constant, jointly (or per bucket), in an all-gather of the sizes that ranks have",
     "Strom 2015, Sahu et al. 2021; D-30",
 )  # fmt: skip
 _joint(
-    "s2reducer", ("s2_sketch",), S2ReducerOptions(), "block_topk",
+    "s2reducer", "s2_sketch", S2ReducerOptions(), "block_topk",
     "the model's largest blocks in an all-reduce of a count sketch and a bitmap: the sum is an estimate",
     "Ge et al. 2022 (S2 Reducer), Algorithm 1; D-34",
     also=_block_of,
@@ -286,7 +220,7 @@ def plan_ddp_fp16(profile: Profile, costs: Costs, options: DdpOptions) -> Plan:
 )
 def plan_omnireduce(profile: Profile, costs: Costs, options: OmniReduceOptions) -> Plan:
     """Return the dense plan; nothing is lost, and only gradients with runs of zeros gain anything."""
-    blocks = collectives.canonical("block_all_reduce", {"block": options.block, "filled": options.filled})
+    blocks = collectives.canonical("block_all_reduce", {"filled": options.filled})
     carrier = dense_carrier("omnireduce", options.compressor)
     if costs.world_size > 1:
         carrier = replace(carrier, collective=blocks)

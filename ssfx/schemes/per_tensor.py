@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.base import SparseOptions, scheme
+from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import Carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import (
@@ -20,7 +20,7 @@ from ssfx.schemes.search.byte_groups import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerTensorOptions(SparseOptions):
+class PerTensorOptions(CompressOptions):
     """`grouping` of payloads into messages.
 
     "cap": PyTorch DDP's 1 MiB and 25 MiB of dense gradient. "scaled_cap": the same caps times payload bytes over dense
@@ -48,11 +48,11 @@ class PerTensorOptions(SparseOptions):
     source="SSFusion section II-D, ACP-SGD section IV-B; D-46",
     defaults=PerTensorOptions(),
     fusion_unit="tensor",
-    collectives=("all_gather", "all_gather_v", "all_reduce"),
+    collectives=("all_gather", "all_reduce"),
 )
 def plan_per_tensor(profile: Profile, costs: Costs, options: PerTensorOptions) -> Plan:
     """Return the plan with one compressor call per tensor, so that no tensor goes missing."""
-    carrier = sparse_carrier("per_tensor", options, costs.world_size)
+    carrier = sparse_carrier(options, costs.world_size)
 
     def buckets(part: Profile) -> list[Bucket]:
         tensors = units(part.tensors)

@@ -57,9 +57,8 @@ def plan_powersgd(profile: Profile, costs: Costs, options: PowerSGDSchemeOptions
     """
     if options.variant == "hook":
         return _hook(profile, costs, options)
-    grouping: Literal["all", "cap"] = "all" if options.variant == "packed" else "cap"
-    joint = JointOptions(compressor=options.compressor, grouping=grouping)
-    return joint_plan("powersgd", profile, costs, joint, "all_reduce")
+    joint = JointOptions(compressor=options.compressor)
+    return joint_plan("powersgd", profile, costs, joint, "all_reduce", capped=options.variant == "wfbp")
 
 
 def _hook(profile: Profile, costs: Costs, options: PowerSGDSchemeOptions) -> Plan:

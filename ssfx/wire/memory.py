@@ -12,22 +12,21 @@ if TYPE_CHECKING:
 
 State = Mapping[str, "torch.Tensor"]
 
-READY, COPY, RESIDUAL, DGC, NESTEROV = range(5)
-"""How a tensor is accumulated: there already; the gradient; decay * old + gain * gradient; the two DGC memories."""
+READY, COPY, RESIDUAL, DGC = range(4)
+"""How a tensor is accumulated: there already; the gradient; decay * old + gain * gradient; DGC's memory."""
 
 
 class Form(NamedTuple):
     """How a memory accumulates, in a form that a kernel can do on the way; for DGC `decay` is the momentum.
 
     `clear`: what is sent leaves the first buffer, and nothing else happens, so that the kernel may do that too where
-    values travel unrounded; `mask`: the second buffer is cleared there as well.
+    values travel unrounded; of DGC's memory it leaves the second one, too.
     """
 
     kind: int
     decay: float = 0.0
     gain: float = 1.0
     clear: bool = False
-    mask: bool = False
 
 
 class Accumulates(Protocol):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ssfx.core.lazy import torch
 from ssfx.planning.plan import ITEM_BYTES
 
-VALUE_BYTES = {**ITEM_BYTES, "int8": 1}
+VALUE_BYTES = ITEM_BYTES
 """Bytes of a value on the wire: gradients' types, and integers that ranks add up."""
 
 

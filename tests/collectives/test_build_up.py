@@ -8,7 +8,7 @@ from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, collectives
 
-FELT = ("ok_topk", "sparcml_rd", "sparcml_split", "union_all_reduce")
+FELT = ("ok_topk", "sparcml_rd")
 """Whose sums of selections travel at the length that they have."""
 
 
@@ -46,16 +46,6 @@ def spread(world: int, kept: int, shared: int, numel: int) -> list[list[float]]:
         for i in (*range(shared), *own):
             row[i] = 1.0 + i
     return rows
-
-
-@pytest.mark.parametrize("shared", [0, 4, 8])
-def test_a_real_union_takes_the_traffic_of_its_build_up(ranks: Ranks, shared: int):
-    world, kept, numel = 4, 8, 400
-    build_up = (shared + world * (kept - shared)) / kept
-    reports = ranks.run(work_reducers.steps, world, "union_all_reduce", [spread(world, kept, shared, numel)], kept)
-    assert len(reports[0][0].indices) == round(build_up * kept)
-    planned = collectives.build("union_all_reduce").traffic(Load(numel, 8 * kept, kept, world, build_up))
-    assert reports[0][0].counted == planned
 
 
 @pytest.mark.parametrize(("shared", "build_up"), [(8, 1.0), (0, None)])

@@ -1,4 +1,4 @@
-"""gTop-k: the golden cases on real processes under both residual rules, and the tree for any number of ranks."""
+"""gTop-k: the golden cases on real processes, and the tree for any number of ranks."""
 
 import random
 
@@ -9,7 +9,6 @@ from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.collectives.gtopk import Entries, merged
-from ssfx.core.errors import ConfigError
 
 CASES = [
     pytest.param(name, marks=pytest.mark.slow if golden.CASES[name]["params"]["P"] > 3 else [])
@@ -23,13 +22,11 @@ def random_rows(world: int, numel: int, seed: int) -> list[list[float]]:
     return [[rng.choice([-1, 1]) * rng.randint(1, 40) / 4 for _ in range(numel)] for _ in range(world)]
 
 
-@pytest.mark.parametrize("residual", ["released", "conserving"])
 @pytest.mark.parametrize("name", CASES)
-def test_golden_on_real_processes(ranks: Ranks, name: str, residual: str) -> None:
+def test_golden_on_real_processes(ranks: Ranks, name: str) -> None:
     case = golden.CASES[name]
-    params, wanted, acc = case["params"], case["expected"][residual], case["inputs"]["acc"]
-    spec = f"gtopk(residual={residual})"
-    reports = ranks.run(work_reducers.steps, params["P"], spec, [acc], params["k"])
+    params, wanted, acc = case["params"], case["expected"]["conserving"], case["inputs"]["acc"]
+    reports = ranks.run(work_reducers.steps, params["P"], "gtopk", [acc], params["k"])
     for rank, (report,) in enumerate(reports):
         assert report.indices == wanted["final_indices"]
         assert report.total.tolist() == wanted["sum"]
@@ -64,22 +61,6 @@ def test_sums_that_cancel_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
-def test_the_released_rule_never_leaves_more_than_the_conserving_one(ranks: Ranks, world: int) -> None:
-    grads = [random_rows(world, 40, seed=world)]
-    released, conserving = (
-        ranks.run(work_reducers.steps, world, f"gtopk(residual={rule})", grads, 5)
-        for rule in ("released", "conserving")
-    )
-    put_in = torch.tensor(grads[0]).sum(0)
-    for rule, exact in ((released, False), (conserving, True)):
-        kept = torch.stack([report.residual for (report,) in rule]).sum(0)
-        lost = put_in - rule[0][0].total - kept
-        assert not exact or not lost.any()
-        assert not lost[[i for i in range(40) if i not in (rule[0][0].indices or [])]].any()
-    assert torch.equal(released[0][0].total, conserving[0][0].total)
-
-
-@pytest.mark.parametrize("world", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_every_rank_but_the_root_sends_one_record_up(ranks: Ranks, world: int) -> None:
     nbytes = 4 * (1 + 2 * 3)
     children = {1: [0], 2: [1, 0], 3: [2, 0, 0], 5: [3, 1, 0, 0, 0]}[world]
@@ -110,8 +91,3 @@ def test_the_plan_charges_the_critical_path(world: int, rounds: int) -> None:
     phases = collectives.build("gtopk").phases(load)
     assert [phase.primitive for phase in phases] == ["send", "decode", "encode"] * rounds + ["broadcast"]
     assert collectives.build("gtopk").traffic(load) == Traffic(2 * rounds, 2 * rounds * 4 * (1 + 2 * 100))
-
-
-def test_an_unknown_residual_rule_is_refused() -> None:
-    with pytest.raises(ConfigError, match="residual must be conserving or released, got lost"):
-        collectives.build("gtopk(residual=lost)")

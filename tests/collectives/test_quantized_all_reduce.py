@@ -134,7 +134,7 @@ def test_a_scheme_sends_what_is_planned_and_comes_close(ranks: Ranks, compressor
         assert planned == reported
 
 
-@pytest.mark.parametrize("compressor", ["topk", "qsgd(bits=4,shared=True)"])
+@pytest.mark.parametrize("compressor", ["topk", "onebit"])
 def test_what_it_cannot_send_is_refused(compressor: str) -> None:
     lane = Lane("quantized_all_reduce", (Segment(("a",), compressor),))
     plan = Plan("by_hand", 2, (TensorSpec("a", (8,)),), (Bucket((lane,)),), ((0, 0),))

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from collectives import golden, work_reducers
+from collectives import work_reducers
 from collectives.work_reducers import Step
 from runtime.ranks import Ranks
 
@@ -79,15 +79,3 @@ def test_phases_name_primitives_and_grow_with_the_load(name: str) -> None:
         "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "send", "encode", "decode",
     }  # fmt: skip
     assert 0 < reducer.traffic(small).sent_bytes < reducer.traffic(large).sent_bytes
-
-
-@pytest.mark.parametrize("case", golden.of_scheme("index_union_allreduce"))
-def test_golden_union_all_reduce(ranks: Ranks, case: str) -> None:
-    params, expected = golden.CASES[case]["params"], golden.CASES[case]["expected"]
-    acc = golden.CASES[case]["inputs"]["acc"]
-    for rank, (report,) in enumerate(
-        ranks.run(work_reducers.steps, params["P"], "union_all_reduce", [acc], params["k"])
-    ):
-        assert report.indices == expected["union"]
-        assert report.total.tolist() == expected["sum"]
-        assert report.residual.tolist() == expected["residual"][rank]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -18,12 +17,10 @@ from runtime.ranks import Ranks
 
 from ssfx.collectives import Load, Traffic, collectives
 from ssfx.collectives.comm import Comm, Pending
-from ssfx.collectives.sparcml import Post, Stream, concatenated, even_starts
+from ssfx.collectives.sparcml import Stream
 from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
-
-ALGORITHMS = ("sparcml_rd", "sparcml_split", "sparcml_dsar")
 
 
 def cases(scheme: str) -> list[Any]:
@@ -55,43 +52,23 @@ def test_golden_recursive_doubling(pool: Pools, name: str) -> None:
         assert seen.sums == adds
 
 
-@pytest.mark.parametrize("name", cases("sparcml_dsar"))
-def test_golden_dense_split(pool: Pools, name: str) -> None:
-    params, expected = golden.CASES[name]["params"], golden.CASES[name]["expected"]
-    world, numel = params["P"], params["n"]
-    starts = even_starts(numel, world)
-    assert [b - a for a, b in pairwise(starts)] == expected["partition_sizes"]
-    acc = golden.CASES[name]["inputs"]["acc"]
-    results = pool.run(watched, world, "sparcml_dsar", acc, params["k"])
-    own = expected["allgather_own_bytes"]
-    for rank, (step, seen, selected) in enumerate(results):
-        assert selected == expected["selected"][rank]
-        assert step.total.tolist() == expected["sum"]
-        (sent,) = seen.sent
-        assert sent == {to: form for to, form in enumerate(expected["split_formats"][rank]) if to != rank}
-        assert seen.values_bytes == [own[rank]] * 2  # with three ranks Bruck's gather sends the own part in both rounds
-        assert step.counted.sent_bytes == expected["split_bytes_sent_per_rank"][rank] + 2 * own[rank]
-
-
 @pytest.mark.parametrize("world", [1, 2, 3, *(pytest.param(p, marks=pytest.mark.slow) for p in (4, 5, 6))])
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_sum_is_exact_and_nothing_else_is_kept(ranks: Ranks, world: int, name: str) -> None:
+def test_the_sum_is_exact_and_nothing_else_is_kept(ranks: Ranks, world: int) -> None:
     for numel in (1, 2, 5, 12, 1000):
         for kept in sorted({1, max(1, numel // 10), max(1, numel // 2), numel}):
             grads = gradients(world, numel, 1, seed=numel + kept)
-            rows = [steps[0] for steps in ranks.run(work_reducers.steps, world, name, grads, kept)]
+            rows = [steps[0] for steps in ranks.run(work_reducers.steps, world, "sparcml_rd", grads, kept)]
             put_in = torch.tensor(grads[0]).sum(0) - torch.stack([row.residual for row in rows]).sum(0)
             assert torch.equal(rows[0].total, put_in), (numel, kept)
             agree(tuple(rows))
 
 
 @pytest.mark.parametrize("world", [2, 3, *(pytest.param(p, marks=pytest.mark.slow) for p in (4, 5, 6))])
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_counts_that_travel_apart_change_messages_only(pool: Pools, world: int, name: str) -> None:
+def test_counts_that_travel_apart_change_messages_only(pool: Pools, world: int) -> None:
     grads = gradients(world, 300, 2, seed=5)
     grads[1][world - 1][3] = float("nan")
-    whole = pool.run(work_reducers.steps, world, name, grads, 20)
-    apart = pool.run(counts_first, world, name, grads, 20)
+    whole = pool.run(work_reducers.steps, world, "sparcml_rd", grads, 20)
+    apart = pool.run(counts_first, world, "sparcml_rd", grads, 20)
     for one, (two, too_long) in zip(whole, apart, strict=True):
         assert too_long == 0
         assert torch.equal(one[0].total, two[0].total)
@@ -102,34 +79,33 @@ def test_counts_that_travel_apart_change_messages_only(pool: Pools, world: int, 
         assert two[0].counted.messages > one[0].counted.messages
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_the_plan_is_what_selections_without_overlap_send(ranks: Ranks, world: int, name: str) -> None:
-    for step in apart(ranks, world, name):
-        assert step.counted == collectives.build(name).traffic(Load(400, 160, 20, world))
+def test_the_plan_is_what_selections_without_overlap_send(ranks: Ranks, world: int) -> None:
+    for step in apart(ranks, world):
+        assert step.counted == collectives.build("sparcml_rd").traffic(Load(400, 160, 20, world))
 
 
-@pytest.mark.parametrize("name", ["sparcml_rd", "sparcml_split"])
 @pytest.mark.parametrize("world", [3, pytest.param(6, marks=pytest.mark.slow)])
-def test_the_plan_of_any_number_of_ranks_is_that_of_the_busiest(ranks: Ranks, world: int, name: str) -> None:
-    counted = [step.counted for step in apart(ranks, world, name)]
-    assert max(counted, key=lambda used: used.sent_bytes) == collectives.build(name).traffic(Load(400, 160, 20, world))
+def test_the_plan_of_any_number_of_ranks_is_that_of_the_busiest(ranks: Ranks, world: int) -> None:
+    counted = [step.counted for step in apart(ranks, world)]
+    assert max(counted, key=lambda used: used.sent_bytes) == collectives.build("sparcml_rd").traffic(
+        Load(400, 160, 20, world)
+    )
 
 
-def apart(ranks: Ranks, world: int, name: str) -> list[work_reducers.Step]:
+def apart(ranks: Ranks, world: int) -> list[work_reducers.Step]:
     """Return one step in which every rank selects 20 of 400 elements, evenly spread and no two ranks the same."""
     acc = [[float(i % 20 == rank) for i in range(400)] for rank in range(world)]
-    return [step for (step,) in ranks.run(work_reducers.steps, world, name, [acc], 20)]
+    return [step for (step,) in ranks.run(work_reducers.steps, world, "sparcml_rd", [acc], 20)]
 
 
-@pytest.mark.parametrize("name", ["sparcml_rd", "sparcml_split"])
-def test_the_plan_of_folded_ranks_is_the_longest_chain(name: str) -> None:
+def test_the_plan_of_folded_ranks_is_the_longest_chain() -> None:
     def used(world: int) -> Traffic:
-        return collectives.build(name).traffic(Load(10_000, 800, 100, world))
+        return collectives.build("sparcml_rd").traffic(Load(10_000, 800, 100, world))
 
     assert used(1) == Traffic(0, 0)
     assert used(5).messages == used(4).messages + 1
-    phases = collectives.build(name).phases(Load(10_000, 800, 100, 5))
+    phases = collectives.build("sparcml_rd").phases(Load(10_000, 800, 100, 5))
     assert sum(phase.times for phase in phases if phase.primitive == "send") == used(5).messages + 1
     assert any(phase.primitive == "decode" for phase in phases)  # what arrives is added up
     assert used(5).sent_bytes > used(4).sent_bytes
@@ -158,17 +134,11 @@ def test_an_index_keeps_its_place_when_values_cancel() -> None:
 
 
 @pytest.mark.parametrize("where", [[], [2], [0, 5, 9], list(range(12))])
-def test_streams_survive_messages_and_being_cut(where: list[int]) -> None:
+def test_streams_survive_messages(where: list[int]) -> None:
     stream = entries(12, where)
     message = torch.cat([stream.message(), torch.full((20,), 9, dtype=torch.int32)])  # more room than needed
     assert stream.nbytes == 4 * stream.message().numel()
     assert torch.equal(Stream.read(message, 12).dense(), stream.dense())
-    for parts in (1, 2, 5, 13):
-        cut = stream.split(even_starts(12, parts))
-        assert [part.size for part in cut] == [12 // parts] * (parts - 1) + [12 - 12 // parts * (parts - 1)]
-        joined = concatenated(cut)
-        assert torch.equal(joined.dense(), stream.dense())
-        assert joined.nbytes <= stream.nbytes
 
 
 def test_large_indices_are_exact() -> None:
@@ -183,23 +153,19 @@ def test_bad_streams_are_a_header_and_spoil_every_sum() -> None:
     assert Stream.read(bad.message(), 12).bad
     assert entries(12, [1]).plus(bad).bad
     assert bad.plus(entries(12, list(range(12)))).bad
-    assert all(part.bad for part in bad.split([0, 5, 12]))
-    assert concatenated([entries(3, [1]), bad]).bad
 
 
-@pytest.mark.parametrize("algorithm", ["rd", "split", "dsar"])
-def test_training_is_that_of_gathered_top_k(ranks: Ranks, algorithm: str) -> None:
+def test_training_is_that_of_gathered_top_k(ranks: Ranks) -> None:
     gathered = {"scheme": "topk", "density": 0.02}
-    summed = {"scheme": "sparcml", "density": 0.02, "algorithm": algorithm}
+    summed = {"scheme": "sparcml", "density": 0.02}
     for expected in ranks.run(runtime_work.rank_without_gradients, 2, gathered)[:1]:
         for weights in ranks.run(runtime_work.rank_without_gradients, 2, summed):
             assert all(torch.equal(weights[name], value) for name, value in expected.items())
 
 
-def test_the_scheme_chooses_the_algorithm_and_takes_what_sends_pairs() -> None:
-    for algorithm in ("rd", "split", "dsar"):
-        plan = make_plan("sparcml", instance_a(), affine_costs(8), {"density": 0.001, "algorithm": algorithm})
-        assert [lane.collective for _, lane in plan.lanes()] == [f"sparcml_{algorithm}"]
+def test_the_scheme_takes_what_sends_pairs() -> None:
+    plan = make_plan("sparcml", instance_a(), affine_costs(8), {"density": 0.001})
+    assert [lane.collective for _, lane in plan.lanes()] == ["sparcml_rd"]
     with pytest.raises(ConfigError, match="scheme=sparcml with compressor=powersgd: it takes chunk_topm or dgc"):
         make_plan("sparcml", instance_a(), affine_costs(8), {"compressor": "powersgd"})
     with pytest.raises(ConfigError, match="sparcml_rd sends float32 values"):
@@ -220,11 +186,9 @@ UNTOUCHED = -123_456_789
 
 @dataclass
 class Seen:
-    """On one rank: each sum it made and each stream it sent by receiver, in words; the bytes of plain values."""
+    """On one rank: each sum it made, in words."""
 
     sums: list[str] = field(default_factory=list)
-    sent: list[dict[int, str]] = field(default_factory=list)
-    values_bytes: list[int] = field(default_factory=list)
 
 
 def form(stream: Stream) -> str:
@@ -236,27 +200,14 @@ def watched(
 ) -> tuple[Step, Seen, list[int]]:
     """Run one step; besides, return what the rank had selected."""
     seen = Seen()
-    plus, swap, values = Stream.plus, Post.swap, Post.swap_values
+    plus = Stream.plus
 
     def seen_plus(self: Stream, other: Stream) -> Stream:
         total = plus(self, other)
         seen.sums.append(form(total))
         return total
 
-    def seen_swap(self: Post, sends: Mapping[int, Stream], receives: Mapping[int, int]) -> dict[int, Stream]:
-        if sends:
-            seen.sent.append({to: form(stream) for to, stream in sends.items()})
-        return swap(self, sends, receives)
-
-    def seen_values(self: Post, to: int, own: torch.Tensor, *rest: Any) -> torch.Tensor:
-        seen.values_bytes.append(4 * own.numel())
-        return values(self, to, own, *rest)
-
-    with (
-        patch.object(Stream, "plus", seen_plus),
-        patch.object(Post, "swap", seen_swap),
-        patch.object(Post, "swap_values", seen_values),
-    ):
+    with patch.object(Stream, "plus", seen_plus):
         (step,) = work_reducers.steps(group, rank, world, name, [acc], kept)
     selected = (torch.tensor(acc[rank]) != step.residual).nonzero().view(-1).tolist()
     return step, seen, selected

@@ -18,11 +18,20 @@ from runtime.ranks import Ranks
 from ssfx.collectives import Load, collectives, spar_reduce_scatter
 from ssfx.collectives.pairs import Entries, Records
 from ssfx.collectives.primitives import bruck_rounds
-from ssfx.collectives.spar_reduce_scatter import Share, scatter_rounds
+from ssfx.collectives.spar_reduce_scatter import Share, SparReduceScatter, SparReduceScatterOptions, scatter_rounds
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
 
-SAG = {"none": "auto", "R": "recursive", "B": "bruck"}
+
+class Bruck(SparReduceScatterOptions):
+    """Any number of teams gathers shares of adaptive size (B-SAG)."""
+
+    recursive = False
+
+
+def reducer(teams: int, sag: str) -> SparReduceScatter:
+    """Return SparDL with teams that come together as "R" or "B" says."""
+    return SparReduceScatter((Bruck if sag == "B" else SparReduceScatterOptions)(teams))
 
 
 def cases(scheme: str) -> list[Any]:
@@ -40,9 +49,8 @@ def test_golden_cases_message_by_message(pool: Pools, name: str) -> None:
     case = golden.CASES[name]
     params, shares = case["params"], case["params"]["h_per_rank"]
     world, size, teams = params["P"], params["team_size_Q"], params["num_teams_d"]
-    spec = f"spar_reduce_scatter(teams={teams},sag={SAG[params['sag']]})"
     grads, kept = case["inputs"]["grad_per_step"], params["k_block"] * size
-    results = pool.run(watched, world, spec, grads, kept, shares)
+    results = pool.run(watched, world, reducer(teams, params["sag"]), grads, kept, shares)
     for rank, (steps, seen) in enumerate(results):
         messages, selections, found = iter(seen.messages), iter(seen.selections), iter(seen.found)
         for step, expected in zip(steps, case["expected"]["steps"], strict=True):
@@ -130,23 +138,23 @@ def test_a_share_stays_within_its_bounds_and_turns_back_at_once() -> None:
 @pytest.mark.parametrize(
     ("world", "spec"),
     [
-        (2, "teams=2"),
-        (2, "teams=2,sag=bruck"),
-        (3, "teams=3"),
-        pytest.param(4, "teams=2", marks=pytest.mark.slow),
-        pytest.param(4, "teams=4", marks=pytest.mark.slow),
-        pytest.param(4, "teams=4,sag=bruck", marks=pytest.mark.slow),
-        pytest.param(6, "teams=2,sag=bruck", marks=pytest.mark.slow),
-        pytest.param(6, "teams=3", marks=pytest.mark.slow),
-        pytest.param(5, "teams=5", marks=pytest.mark.slow),
+        (2, (2, "R")),
+        (2, (2, "B")),
+        (3, (3, "B")),
+        pytest.param(4, (2, "R"), marks=pytest.mark.slow),
+        pytest.param(4, (4, "R"), marks=pytest.mark.slow),
+        pytest.param(4, (4, "B"), marks=pytest.mark.slow),
+        pytest.param(6, (2, "B"), marks=pytest.mark.slow),
+        pytest.param(6, (3, "B"), marks=pytest.mark.slow),
+        pytest.param(5, (5, "B"), marks=pytest.mark.slow),
     ],
 )
-def test_teams_conserve_mass_and_agree(ranks: Ranks, world: int, spec: str) -> None:
-    powers_of_two = spec.startswith(("teams=2", "teams=4"))  # a third or fifth of what was dropped is rounded
+def test_teams_conserve_mass_and_agree(ranks: Ranks, world: int, spec: tuple[int, str]) -> None:
+    powers_of_two = spec[0] in (2, 4)  # a third or fifth of what was dropped is rounded
     for numel in (1, 3, 12, 1000):
         for kept in sorted({1, max(1, numel // 10), numel}):
             grads = gradients(world, numel, 4, seed=numel + kept)
-            reports = ranks.run(work_reducers.steps, world, f"spar_reduce_scatter({spec})", grads, kept)
+            reports = ranks.run(work_reducers.steps, world, reducer(*spec), grads, kept)
             before = torch.zeros(numel)
             for step, rows in enumerate(zip(*reports, strict=True)):
                 put_in = torch.tensor(grads[step]).sum(0) + before
@@ -154,20 +162,19 @@ def test_teams_conserve_mass_and_agree(ranks: Ranks, world: int, spec: str) -> N
                 gap = (put_in - rows[0].total - before).abs().max()
                 assert gap <= (0 if powers_of_two else 1e-4), (numel, kept, step)
                 agree(rows)
-                teams = collectives.build(f"spar_reduce_scatter({spec})").options.teams
-                size = world // teams
+                size = world // spec[0]
                 for rank, row in enumerate(rows):
                     assert torch.equal(row.state["share"], rows[rank % size].state["share"])
 
 
 @pytest.mark.parametrize(
-    ("world", "spec"), [(2, "teams=2"), (3, "teams=3"), pytest.param(6, "teams=2,sag=bruck", marks=pytest.mark.slow)]
+    ("world", "spec"), [(2, (2, "R")), (3, (3, "B")), pytest.param(6, (2, "B"), marks=pytest.mark.slow)]
 )
-def test_teams_hear_of_a_bad_rank_without_another_message(ranks: Ranks, world: int, spec: str) -> None:
+def test_teams_hear_of_a_bad_rank_without_another_message(ranks: Ranks, world: int, spec: tuple[int, str]) -> None:
     for culprit in range(world):
         grads = gradients(world, 40, 2, seed=1)
         grads[1][culprit][7] = float("nan")
-        for first, second in ranks.run(work_reducers.steps, world, f"spar_reduce_scatter({spec})", grads, 6):
+        for first, second in ranks.run(work_reducers.steps, world, reducer(*spec), grads, 6):
             assert bool(torch.isfinite(first.total).all())
             assert bool(torch.isnan(second.total).any())
             assert second.counted == second.described
@@ -206,39 +213,26 @@ def test_the_planned_bytes_are_those_of_the_paper(spec: str, bytes_per_rank: int
     assert used.messages == {"spar_reduce_scatter": 6}.get(spec, 5)
 
 
-REFUSED: list[tuple[str, str]] = [
-    ("teams=0", "teams must be at least 1"),
-    ("sag=bruck", "sag=bruck has no effect with one team; drop it, or use teams=2"),
-    ("teams=6,sag=recursive", "power of two of teams, got 6; use sag=bruck"),
-    ("teams=2,sag=ring", "sag must be one of auto, recursive, bruck, got ring"),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), REFUSED)
-def test_options_without_effect_or_sense_are_refused(options: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        collectives.build(f"spar_reduce_scatter({options})")
+def test_no_team_is_refused() -> None:
+    with pytest.raises(ConfigError, match="teams must be at least 1"):
+        collectives.build("spar_reduce_scatter(teams=0)")
 
 
 @pytest.mark.parametrize(("teams", "nearest"), [(4, 3), (5, 6), (12, 6)])
 def test_teams_that_cannot_be_equal_are_refused_with_the_nearest(teams: int, nearest: int) -> None:
-    reducer: Any = collectives.build(f"spar_reduce_scatter(teams={teams})")
     with pytest.raises(ConfigError, match=f"6 ranks do not form {teams} equal teams; use teams={nearest}"):
-        reducer.phases(Load(100, 80, 10, 6))
+        reducer(teams, "B").phases(Load(100, 80, 10, 6))
 
 
 def test_the_scheme_names_its_teams_in_the_plan() -> None:
-    plan = make_plan("spardl", instance_a(), affine_costs(8), {"density": 0.001, "teams": 4, "sag": "bruck"})
+    plan = make_plan("spardl", instance_a(), affine_costs(8), {"density": 0.001, "teams": 4})
     (lane,) = (lane for _, lane in plan.lanes())
-    assert lane.collective == "spar_reduce_scatter(sag=bruck,teams=4)"
+    assert lane.collective == "spar_reduce_scatter(teams=4)"
     assert [(s.compressor, s.density, len(s.tensors)) for s in lane.segments] == [("topk", 0.001, 12)]
-    caps = make_plan("spardl", instance_a(), affine_costs(8), {"density": 0.001, "grouping": "cap"})
-    assert [lane.collective for _, lane in caps.lanes()] == ["spar_reduce_scatter"] * 2
 
 
 def test_the_scheme_refuses_what_the_collective_refuses() -> None:
     for options, message in (
-        ({"sag": "bruck"}, "scheme spardl: sag=bruck has no effect with one team; drop it, or use teams=2"),
         ({"teams": 3}, "8 ranks do not form 3 equal teams; use teams=2"),
         ({"compressor": "dgc"}, "scheme=spardl with compressor=dgc: it takes topk only"),
     ):
@@ -262,7 +256,13 @@ class Seen:
 
 
 def watched(
-    group: Any, rank: int, world: int, spec: str, grads: list[list[list[float]]], kept: int, shares: list[Any] | None
+    group: Any,
+    rank: int,
+    world: int,
+    spec: SparReduceScatter,
+    grads: list[list[list[float]]],
+    kept: int,
+    shares: list[Any] | None,
 ) -> tuple[list[Step], Seen]:
     """Run some steps; shares[rank] is what the rank brings to a gather across teams."""
     seen = Seen()

@@ -7,7 +7,7 @@ import torch
 from runtime.ranks import comm_of
 
 from ssfx.collectives import Reduction, Traffic, collectives
-from ssfx.collectives.s2_sketch import HashRow, S2Sketch
+from ssfx.collectives.s2_sketch import Hashes, S2Sketch
 from ssfx.compressors import Context, Payload, build
 from ssfx.compressors.memories import memories
 
@@ -15,7 +15,7 @@ Rows = list[list[float]]
 
 
 def sketched(
-    group: Any, rank: int, world: int, spec: str, acc: Rows, kept: int, hashes: list[HashRow] | None, step: int = 0
+    group: Any, rank: int, world: int, spec: str, acc: Rows, kept: int, hashes: Hashes | None, step: int = 0
 ) -> tuple[torch.Tensor, list[int], torch.Tensor]:
     """Return the estimate, the elements it is about, and what this rank keeps, with given or drawn hash functions."""
     reducer = collectives.build(spec)

@@ -28,19 +28,19 @@ def steps(
     group: Any,
     rank: int,
     world: int,
-    spec: str,
+    spec: str | Reducer,
     grads: list[list[list[float]]],
     kept: int,
     residual: list[list[float]] | None = None,
     state: dict[str, Any] | None = None,
     compressor: str = "qsgd(norm=max)",
 ) -> list[Step]:
-    """Feed grads[step][rank] through `spec` with plain error feedback; `state` replaces parts of the initial one.
+    """Feed grads[step][rank] through a reducer with plain error feedback; `state` replaces parts of the initial one.
 
     Reducers that do not select get the `kept` largest elements of the accumulated gradient (fewer if it has fewer),
     and those that quantise a `compressor`.
     """
-    reducer, comm = collectives.build(spec), comm_of(group)
+    reducer, comm = collectives.build(spec) if isinstance(spec, str) else spec, comm_of(group)
     assert isinstance(reducer, Reducer)
     numel = len(grads[0][0])
     own = reducer.initial_state(numel, world)

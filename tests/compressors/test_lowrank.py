@@ -158,7 +158,7 @@ def test_impossible_options_are_refused(name: str, option: str, said: str) -> No
         build(f"{name}({option})")
 
 
-@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "powersgd(warm_start=False)", "acpsgd(warm_start=False)"])
+@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "acpsgd(warm_start=False)"])
 @given(rows=st.integers(30, 60), cols=st.integers(30, 60), seed=st.integers(0, 1000), rank=st.integers(1, 5))
 @settings(max_examples=25, deadline=None)
 def test_alone_it_is_an_orthogonal_projection(spec: str, rows: int, cols: int, seed: int, rank: int) -> None:
@@ -202,7 +202,7 @@ def test_warm_start_converges_to_the_best_factors(spec: str, period: int) -> Non
     assert errors[-1] - best < 0.2 * (errors[0] - best)
 
 
-@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "powersgd(rank=1)", "powersgd(warm_start=False)"])
+@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "powersgd(rank=1)"])
 def test_steps_without_gradients_do_not_kill_a_tensor(spec: str) -> None:
     run = Run(build(spec), ((40, 60),), 2)
     a = low_rank(40, 60, 1, seed=0).view(-1)
@@ -215,7 +215,7 @@ def test_steps_without_gradients_do_not_kill_a_tensor(spec: str) -> None:
     torch.testing.assert_close(update, a, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "powersgd(warm_start=False)", "acpsgd(warm_start=False)"])
+@pytest.mark.parametrize("spec", ["powersgd", "acpsgd", "acpsgd(warm_start=False)"])
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_sent_and_kept_add_up_to_all_gradients_and_the_residual_stays_bounded(spec: str, world: int) -> None:
     generator = torch.Generator().manual_seed(world)
@@ -237,7 +237,7 @@ def test_sent_and_kept_add_up_to_all_gradients_and_the_residual_stays_bounded(sp
 def test_equal_seeds_give_equal_bits_and_the_global_generator_is_left_alone() -> None:
     before = torch.get_rng_state()
     a = torch.randn(2400, generator=torch.Generator().manual_seed(0))
-    for spec in ("powersgd", "acpsgd", "powersgd(warm_start=False)"):
+    for spec in ("powersgd", "acpsgd", "acpsgd(warm_start=False)"):
         one, same, other = (Run(build(spec), ((40, 60),), 1, seed).advance([a]) for seed in (4, 4, 5))
         assert torch.equal(one, same)
         assert not torch.equal(one, other)

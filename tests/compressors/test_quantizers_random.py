@@ -12,7 +12,7 @@ from ssfx.compressors.kernels.cpu.quantize import uniform
 from ssfx.compressors.kernels.reference import pack as plain
 from ssfx.wire.batch import key
 
-SPECS = ("qsgd", "qsgd(bits=4,bucket=16)", "qsgd(bits=2)", "qsgd(bits=4,norm=max)", "terngrad(clip=0)")
+SPECS = ("qsgd", "qsgd(bits=4,bucket=16)", "qsgd(bits=2)", "qsgd(bits=4,norm=max)")
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -28,8 +28,6 @@ def test_unbiased(spec: str) -> None:
     # an element that was drawn the same every time shows no spread; its own chance of 1 in 2,000 bounds the error
     assert torch.all(error <= 5 * spread + float(a.abs().max()) * 5 / draws)
     variance = float(((decoded - a.double()).square().sum(1)).mean())
-    if spec == "terngrad(clip=0)":
-        assert variance == pytest.approx(float((a.abs() * (a.abs().max() - a.abs())).sum()), rel=0.1)
     if spec == "qsgd(bits=2)":
         assert variance <= min(a.numel(), math.sqrt(a.numel())) * float(a.square().sum())
 
@@ -71,10 +69,9 @@ def test_noise_of_consecutive_steps_and_bits() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", ["terngrad", "qsgd(bits=4)"])
-def test_positions_beyond_the_range_of_float32_integers(spec: str) -> None:
+def test_positions_beyond_the_range_of_float32_integers() -> None:
     a = torch.randn((1 << 24) + 1, generator=torch.Generator().manual_seed(0))
-    compiled, _ = encode(spec, a, 1.0)
+    compiled, _ = encode("qsgd(bits=4)", a, 1.0)
     with plain_torch():
-        reference, _ = encode(spec, a, 1.0)
+        reference, _ = encode("qsgd(bits=4)", a, 1.0)
     assert payload_bytes(compiled) == payload_bytes(reference)

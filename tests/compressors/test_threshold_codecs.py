@@ -1,10 +1,7 @@
 """What threshold codecs promise beyond what every sparsifier does, and that batches, tensors and plain torch agree."""
 
 import math
-from types import ModuleType
-from typing import Any, cast
 
-import numpy as np
 import pytest
 import torch
 from compressors.kit import context, decode, densities, encode, shapes_of_data, vectors
@@ -19,23 +16,10 @@ from ssfx.compressors.memories import memories
 from ssfx.compressors.threshold import ThresholdSelector, above, reaching
 from ssfx.core.errors import ConfigError
 
-FIXED = (
-    "gaussiank",
-    "gaussiank(max_loops=1)",
-    "gaussiank(max_loops=21,low=0.75,high=1.25,down=0.98039,up=1.02,direction=one)",
-    "gaussiank(max_loops=21,low=0.83333,down=0.98814,direction=down)",
-    "redsync",
-    "sidco(stages=1)",
-    "sidco(stages=3)",
-    "sidco(family=gpareto,stages=2)",
-    "sidco(family=gpareto,later_ratio=0.25)",
-    "sidco(family=gamma_gpareto,stages=2)",
-    "hard_threshold",
-    "hard_threshold(threshold=1.0)",
-)
+FIXED = ("gaussiank", "redsync", "hard_threshold", "hard_threshold(threshold=1.0)")
 """Variable counts, no state."""
-EXACT = ("redsync(mode=trimmed)", "mstopk")
-ALL = (*FIXED, "sidco", *EXACT, "redsync_quant")
+EXACT = ("mstopk",)
+ALL = (*FIXED, "sidco", *EXACT)
 
 
 def threshold_and_count(spec: str, a: torch.Tensor, density: float) -> tuple[float, int]:
@@ -76,7 +60,7 @@ def test_what_reaches_the_threshold_is_sent_up_to_capacity(spec: str, a: torch.T
 @given(
     sizes=st.lists(st.lists(st.integers(0, 40) | st.integers(0, 3000), min_size=1, max_size=3), min_size=1, max_size=4),
     density=st.sampled_from([0.001, 0.01, 0.1, 0.7, 1.0]),
-    memory=st.sampled_from(["none", "residual", "residual(decay=0.5,gain=2)", "dgc(momentum=0.5)"]),
+    memory=st.sampled_from(["none", "residual", "momentum(decay=0.5)", "dgc(momentum=0.5)"]),
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=40, deadline=None)
@@ -96,7 +80,7 @@ def test_compiled_equals_plain_torch_for_awkward_tensors(spec: str, numel: int) 
                 assert torch.equal(getattr(one, field), getattr(other, field)), name
 
 
-@pytest.mark.parametrize("spec", [*FIXED, "redsync(mode=trimmed)", "mstopk", "mstopk(probes=3)"])
+@pytest.mark.parametrize("spec", [*FIXED, "mstopk"])
 def test_a_batch_gives_what_its_tensors_give_alone(spec: str) -> None:
     sizes = [[700], [5], [0], [3000]]
     made = make(spec, memories.build("none"), sizes, 0.02, seed=8)
@@ -135,66 +119,28 @@ def test_a_tensor_below_its_threshold_takes_turns(spec: str) -> None:
 def test_gaussiank_counts_normal_data_right_whatever_its_scale() -> None:
     a = torch.randn(200_000, generator=torch.Generator().manual_seed(0))
     for scale in (1e-42, 1e-20, 1.0, 1e30):
-        count = int(encode("gaussiank(capacity=2)", a * scale, 0.01)[0].counts[0])
-        assert 0.5 * 2000 <= count <= 2 * 2000, scale
+        count = int(encode("gaussiank", a * scale, 0.01)[0].counts[0])
+        assert 0.5 * 2000 <= count <= 1.3 * 2000, scale
 
 
-class Counting:
-    """The kernels, with the number of looks at the data."""
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def __getattr__(self, name: str) -> Any:
-        self.looks += name == "count"
-        return getattr(kernels(torch.device("cpu")), name)
-
-
-@pytest.mark.parametrize(("data", "ratio", "looks"), [("normal", 1.0, 1), ("laplace", 1.18, 11), ("gamma", 1.35, 20)])
-def test_ok_topk_loop_ends_where_the_specification_measured_it(data: str, ratio: float, looks: int) -> None:
-    numpy, n = np.random.default_rng(0), 1_000_000
-    x = {"normal": numpy.standard_normal(n), "laplace": numpy.laplace(size=n), "gamma": numpy.gamma(0.3, size=n)}[data]
-    a = torch.from_numpy((x * numpy.choice([-1, 1], n)).astype(np.float32))
-    codec = build("gaussiank(max_loops=21,low=0.75,high=1.25,down=0.98039,up=1.02,direction=one)")
-    assert isinstance(codec, ThresholdSelector)
-    batch, counting = Batch.single(a, Payload.allocate(codec.layout(n, 0.01)), context(0.01)), Counting()
-    threshold = codec.thresholds(batch, cast("ModuleType", counting))
-    assert int((a.abs() >= threshold).sum()) / 10_000 == pytest.approx(ratio, abs=0.04)
-    assert counting.looks == looks
-
-
-def test_ok_topk_directions() -> None:
-    laplace = torch.from_numpy(np.random.default_rng(0).laplace(size=100_000).astype(np.float32))
-    as_fitted = threshold_and_count("gaussiank(max_loops=1)", laplace, 0.01)
-    only_lowered = "gaussiank(max_loops=21,low=0.83333,down=0.98814,direction=down)"
-    assert threshold_and_count(only_lowered, laplace, 0.01) == as_fitted, "too many, and never raised"
-    uniform = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, 100_000).astype(np.float32))
-    fitted, beyond = threshold_and_count("gaussiank(max_loops=1)", uniform, 0.01)
-    assert beyond == 0
-    assert threshold_and_count(only_lowered.replace("21", "1000"), uniform, 0.01)[1] >= 833
-    # steps so large that they jump over the window: back and forth, or once and no more
-    wild = "gaussiank(max_loops=4,low=0.9,high=1.1,down=0.5,up=4"
-    there, back = (threshold_and_count(f"{wild},direction={way})", uniform, 0.01)[0] for way in ("one", "both"))
-    assert there == pytest.approx(fitted / 2)
-    assert back == pytest.approx(fitted)
-
-
-@pytest.mark.parametrize("family", ["exponential", "gpareto"])
-def test_sidco_is_right_for_its_own_family(family: str) -> None:
-    y = torch.distributions.Exponential(3.0)
+def test_sidco_is_right_for_exponential_data() -> None:
     torch.manual_seed(0)
-    a = y.sample((200_000,)) * torch.sign(torch.randn(200_000))
+    a = torch.distributions.Exponential(3.0).sample((200_000,)) * torch.sign(torch.randn(200_000))
     a[::2] = 0  # zeros belong to no family and do not spoil the fit
     for stages in (1, 2, 3):
-        _, count = threshold_and_count(f"sidco(family={family},stages={stages})", a, 0.001)
-        assert count == pytest.approx(200, rel=0.25)
+        codec = build("sidco")
+        batch = Batch.single(a, Payload.allocate(codec.layout(a.numel(), 0.001)), context(0.001))
+        batch.states = [{"stages": torch.tensor([stages - 1.0, 0, 0, 0, 0, 0])}]
+        codec.compress_batch(batch)
+        assert int(batch.payload.counts[0]) == pytest.approx(200, rel=0.25)
 
 
-def test_sidco_finds_its_number_of_stages_and_keeps_it_per_segment() -> None:
+def test_sidco_finds_its_number_of_stages_and_keeps_it_per_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     heavy, light = torch.distributions.StudentT(3.0).sample((100_000,)), torch.randn(100_000)
-    made = make("sidco(capacity=10)", memories.build("none"), [[100_000], [100_000]], 0.001, seed=0)
-    codec, batch = build("sidco(capacity=10)"), made.batch
+    monkeypatch.setattr(ThresholdSelector, "capacity", 10.0)
+    made = make("sidco", memories.build("none"), [[100_000], [100_000]], 0.001, seed=0)
+    codec, batch = build("sidco"), made.batch
     shapes = codec.state_shapes([(100_000,)])
     batch.states = [{name: torch.zeros(shape) for name, shape in shapes.items()} for _ in batch.parts]
     for step in range(30):
@@ -217,19 +163,6 @@ def test_mstopk_is_topk_where_magnitudes_differ_and_always_sends_k() -> None:
             assert (tied - sent).abs().sum() <= tied.abs().sum()
 
 
-@given(a=vectors(), density=densities, step=st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
-def test_redsync_quantised_is_a_projection(a: torch.Tensor, density: float, step: int) -> None:
-    payload, ctx = encode("redsync_quant", a, density, step=step)
-    sent = decode("redsync_quant", payload, ctx, a.numel())
-    number = int((payload.indices >= 0).sum())
-    one_sign = (a < 0) if step % 2 else (a > 0)
-    assert number == min(len(payload.indices), int(one_sign.sum()))
-    assert torch.all(one_sign[sent != 0])
-    error, norm = (a.double() - sent).square().sum().item(), a.double().square().sum().item()
-    assert error == pytest.approx(norm - number * payload.scales.double().item() ** 2, rel=1e-5, abs=1e-80)
-
-
 @given(threshold=st.floats(0, 1e38) | st.sampled_from([0.0, 0.1, 0.25, 1e-45, 1e-50]))
 def test_thresholds_are_rounded_so_that_comparisons_stay_exact(threshold: float) -> None:
     level = torch.tensor([threshold], dtype=torch.float64)
@@ -245,48 +178,18 @@ def before(number: torch.Tensor) -> torch.Tensor:
 
 
 def test_capacity_and_wire_size() -> None:
-    for spec, slots in (("gaussiank", 130), ("sidco(capacity=2)", 200), ("hard_threshold", 400), ("redsync", 130)):
+    for spec, slots in (("gaussiank", 130), ("sidco", 130), ("hard_threshold", 400), ("redsync", 130)):
         layout = build(spec).layout(10_000, 0.01)
         assert (layout.counts, layout.indices, layout.values, layout.nbytes) == (1, slots, slots, 4 + 8 * slots)
-    assert build("mstopk").layout(10_000, 0.01).nbytes == build("redsync(mode=trimmed)").layout(10_000, 0.01).nbytes
     assert build("mstopk").layout(10_000, 0.01).nbytes == 800
 
 
 @pytest.mark.parametrize(
     "spec",
     [
-        "gaussiank(capacity=0.5)",
-        "gaussiank(max_loops=0)",
-        "gaussiank(max_loops=1,up=2)",
-        "gaussiank(low=0)",
-        "gaussiank(down=1)",
-        "gaussiank(direction=up)",
-        "gaussiank(direction=down,high=2)",
-        "gaussiank(max_loops=1,direction=one)",
-        "redsync(mode=fast)",
-        "redsync(resolution=0)",
-        "redsync(mode=trimmed,capacity=2)",
-        "redsync(mode=trimmed,interval=5)",
-        "redsync(interval=0)",
-        "redsync(dense_below_bytes=0)",
-        "redsync(mode=by_size,dense_below_bytes=2000,trimmed_up_to_bytes=1000)",
-        "redsync(mode=by_size,dense_below_bytes=8000000,trimmed_up_to_bytes=9000000)",
-        "sidco(family=normal)",
-        "sidco(stages=2,window=3)",
-        "sidco(stages=1,first_ratio=0.5)",
-        "sidco(adaptation=mode3)",
-        "sidco(tolerance=0)",
-        "sidco(stages=-1)",
-        "sidco(stages=2,adapt_first=True)",
-        "sidco(stages=2,later_ratio=0.25)",
-        "sidco(later_ratio=1)",
-        "sidco(later_ratio=0.25,window=3)",
-        "sidco(later_ratio=0.25,adapt_first=True)",
-        "sidco(adapt_first=True,first_ratio=0.6)",
+        "hard_threshold(capacity=0.5)",
         "hard_threshold(threshold=-1)",
-        "mstopk(probes=0)",
         "mstopk(value_dtype=int8)",
-        "redsync_quant(capacity=2)",
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_line(spec: str) -> None:

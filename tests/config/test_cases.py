@@ -45,9 +45,11 @@ def test_compressor_without_error_feedback_gets_no_memory_and_no_density():
 
 
 def test_options_become_specs_that_name_only_what_differs():
-    (case,) = job("scheme=per_tensor scheme.grouping=none compressor.value_dtype=float16 memory.decay=0.5").cases
+    (case,) = job(
+        "scheme=per_tensor scheme.grouping=none compressor.value_dtype=float16 memory=momentum memory.decay=0.5"
+    ).cases
     assert case.compressor == "dgc(value_dtype=float16)"
-    assert case.memory == "residual(decay=0.5)"
+    assert case.memory == "momentum(decay=0.5)"
     assert case.scheme_options == {"grouping": "none"}
 
 

@@ -79,7 +79,6 @@ VALUES = {
     "clip_norm": st.sampled_from([None, 0.5]),
     "evaluate": st.booleans(),
     "wandb": st.sampled_from(["off", "online"]),
-    "scheme.sizes": st.sampled_from(["fixed", "variable"]),
     "scheme.groups": st.sampled_from([None, 3]),
     "compressor.value_dtype": st.sampled_from(["float16", "float32"]),
     "memory.decay": st.sampled_from([0.5, "${lr}", "${preset.steps}", [1, 2]]),
@@ -144,7 +143,7 @@ def test_a_point_is_what_hydra_alone_makes_of_it(point):
         "experiment=throughput scheme=per_tensor,wfbp density=0.5",
         "experiment=time_to_quality workload=mini_resnet,mini_lstm compressor=topk,randomk",
         "scheme=per_tensor,fused_all compressor=dgc,topk,fp16 compressor.value_dtype=float16 density=0.1",
-        "scheme=per_tensor memory=residual memory.decay=0.5,1",
+        "scheme=per_tensor memory=momentum memory.decay=0.5,0.9",
         "scheme=ssfusion_oi,ddp workload=text_gpt2 dataset.seq_len=32,64 seed=0,1",
     ],
 )
@@ -217,7 +216,7 @@ clip_norm: ${dataset.seq_len}
         {"compressor": "dgc", "warmup_steps": 1},
         {"compressor": "dgc", "compressor.value_dtype": "float32", "dataset": "stdlib_text"},
         {"device": "cpu", "seed": 3},
-        {"scheme": "ddp", "memory": "residual", "memory.decay": "${density}", "density": 0.5},
+        {"scheme": "ddp", "memory": "momentum", "memory.decay": "${density}", "density": 0.5},
     ],
     ids=str,
 )

@@ -44,7 +44,7 @@ def test_decode_grows_with_ranks_and_density():
 def test_planning_and_simulating_have_one_source():
     here = cluster("32gpu")
     system = system_on(here)
-    for compressor in ("topk", "qsgd", "powersgd(rank=32)", "redsync_quant"):
+    for compressor in ("topk", "qsgd", "powersgd(rank=32)", "block_topk"):
         assert cost_tables.costs_on(here, compressor, 0.01).exchange == system.exchange
         expected = system.planning_costs(compressor, 0.01)
         assert cost_tables.costs_on(here, compressor, 0.01).encode == expected.encode

@@ -210,8 +210,11 @@ def test_values_are_what_hydras_grammar_says(word, values):
             "scheme=per_tensor compressor=topk(value_dtype=float16)",
             "scheme=per_tensor compressor=topk compressor.value_dtype=float16",
         ),
-        ("scheme=spardl(teams=2,grouping=cap)", "scheme=spardl scheme.teams=2 scheme.grouping=cap"),
-        ("scheme=per_tensor memory=residual(decay=0.5)", "scheme=per_tensor memory=residual memory.decay=0.5"),
+        (
+            "scheme=mergecomp(max_groups=3,profile_iters=2)",
+            "scheme=mergecomp scheme.max_groups=3 scheme.profile_iters=2",
+        ),
+        ("scheme=per_tensor memory=momentum(decay=0.5)", "scheme=per_tensor memory=momentum memory.decay=0.5"),
         ("workload=text_gpt2 dataset=stdlib_text(seq_len=64)", "workload=text_gpt2 dataset.seq_len=64"),
     ],
 )

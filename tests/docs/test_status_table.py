@@ -10,7 +10,7 @@ from experiments.common.claims.ledger import claims_by_id, ledgers
 from experiments.common.claims.verdicts import COLUMNS, Verdict, by_kind, by_source, counts, kind, paper_says, total
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.every_claim import headlines
-from experiments.common.pages.markdown import anchor, table
+from experiments.common.pages.markdown import table
 from experiments.common.pages.options_page import options_page
 from experiments.common.pages.reproduction import by_other_times, paper_blocks, status_block
 from ssfx.lab.config.cases import resolve_job
@@ -95,7 +95,6 @@ def test_a_paper_has_a_line_for_every_figure_and_its_claims_add_up(simulated):
 
 def test_cells_of_tables_cannot_break_them():
     assert table(("a", "b"), [("x|y", "z")]) == "| a | b |\n| --- | --- |\n| x\\|y | z |"
-    assert anchor("ssfusion.fig11_clusters") == "ssfusionfig11_clusters"
 
 
 def test_the_report_says_how_many_verdicts_hang_on_the_calibration() -> None:

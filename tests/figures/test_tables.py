@@ -7,9 +7,10 @@ from PIL import Image
 
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import OUTCOME_COLOURS, SCHEME_COLOURS, save, style
+from experiments.common.figures.style import OUTCOME_COLOURS, save, style
 from experiments.common.figures.tables import draw_table
 from ssfx.core.paths import reference_dir
+from ssfx.lab.results.comparisons import SCHEME_COLOURS
 from ssfx.lab.results.store import Store
 
 ROWS = [

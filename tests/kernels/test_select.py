@@ -15,7 +15,7 @@ from ssfx.compressors.kernels import Bound, Rule, kernels, plain_torch
 from ssfx.compressors.memories import Memory, memories
 
 CPU = torch.device("cpu")
-MEMORIES = ("none", "residual", "residual(decay=0.5,gain=2)", "dgc(momentum=0.5)", "dgc(momentum=0.5,nesterov=True)")
+MEMORIES = ("none", "residual", "momentum(decay=0.5)", "dgc(momentum=0.5)")
 
 
 @dataclass

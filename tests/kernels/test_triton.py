@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
-from ssfx.compressors.kernels import COPY, DGC, NESTEROV, READY, RESIDUAL, kernels, plain_torch
+from ssfx.compressors.kernels import COPY, DGC, READY, RESIDUAL, kernels, plain_torch
 from ssfx.compressors.kernels.cpu import backend as cpu
 from ssfx.compressors.kernels.reference import backend as reference
 from ssfx.compressors.kernels.triton import backend as cuda
@@ -40,7 +40,7 @@ TYPES = {
     **dict.fromkeys(("sources", "skip"), "*i64"),
 }
 TILE = {"TILE": 1024}
-FORMS = (COPY, RESIDUAL, DGC, NESTEROV)
+FORMS = (COPY, RESIDUAL, DGC)
 SEARCH, GIVEN = {"GIVEN": False, "thresholds": None}, {"GIVEN": True}
 LATER = {"FIRST": False, "thresholds": None}
 VARIANTS: list[tuple[Any, dict[str, Any]]] = []
@@ -62,7 +62,6 @@ VARIANTS += [
     (compaction.write, {"ROTATE": True, "CLEAR": True, "MASK": True}),
     (statistics.moments, {"FORM": DGC}),
     (statistics.tails, {"SUMS": True}),
-    (statistics.log_sums, {}),
     (statistics.add_up, {"COLUMNS": 5, "LAST": statistics.LARGEST.value, **TILE}),
     (statistics.add_up, {"COLUMNS": 4, "LAST": statistics.SMALLEST.value, **TILE}),
     (statistics.add_up, {"COLUMNS": 1, "LAST": statistics.SUM.value, **TILE}),

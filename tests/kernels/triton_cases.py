@@ -134,7 +134,6 @@ def test_statistics(sizes: list[list[int]], seed: int, levels: list[float]) -> N
                 *vars(module.moments(batch)).values(),
                 module.count(batch, thresholds),
                 *vars(module.tail(batch, thresholds)).values(),
-                module.log_sum(batch),
                 *batch.new.values(),
             ]
         )

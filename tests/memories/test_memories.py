@@ -84,11 +84,9 @@ def test_golden_fp16_values() -> None:
     assert state["residual"].tolist() == pytest.approx(expected["residual"], abs=1e-12)
 
 
-@pytest.mark.parametrize("masking", [False, True])
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_golden_dgc_memory(nesterov: bool, masking: bool) -> None:
-    inputs, params, expected = golden(f"dgc_memory_nesterov{int(nesterov)}_masking{int(masking)}")
-    memory = memories.build(f"dgc(momentum={params['momentum']},nesterov={nesterov},masking={masking})")
+def test_golden_dgc_memory() -> None:
+    inputs, params, expected = golden("dgc_memory_nesterov0_masking1")
+    memory = memories.build(f"dgc(momentum={params['momentum']})")
     state = blank(memory, 4)
     for grad, selected, want in zip(inputs["grads"], inputs["selected"], expected["steps"], strict=True):
 
@@ -114,13 +112,12 @@ def test_padding_does_not_mask_position_zero() -> None:
     assert state["velocity"].tolist() == [0.5, 0.0, 2.0, 0.0]
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_dense_update_is_sgd_momentum(nesterov: bool) -> None:
-    memory = memories.build(f"dgc(momentum=0.9,nesterov={nesterov})")
+def test_dense_update_is_sgd_momentum() -> None:
+    memory = memories.build("dgc(momentum=0.9)")
     assert memory.dense_momentum
     assert memory.forbids_optimizer_momentum
     parameter = torch.nn.Parameter(torch.zeros(5))
-    reference = torch.optim.SGD([parameter], lr=0.1, momentum=0.9, nesterov=nesterov)
+    reference = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
     ours, momentum = torch.zeros(5), torch.zeros(5)
     generator = torch.Generator().manual_seed(0)
     for _ in range(6):
@@ -137,7 +134,7 @@ def test_only_momentum_memories_update_dense_gradients() -> None:
         memories.build("residual").dense_update(torch.zeros(1), torch.zeros(1))
 
 
-@pytest.mark.parametrize("spec", ["topk", "randomk", "randomk(shared=False)", "dgc", "dgc(mode=faithful)"])
+@pytest.mark.parametrize("spec", ["topk", "randomk", "dgc", "dgc(mode=faithful)"])
 @given(numel=st.integers(1, 400), seed=st.integers(0, 1000), density=st.floats(0.01, 1.0))
 @settings(max_examples=15, deadline=None)
 def test_integer_gradients_are_conserved_exactly(spec: str, numel: int, seed: int, density: float) -> None:
@@ -175,14 +172,6 @@ def test_a_constant_gradient_reaches_every_element(spec: str) -> None:
     assert total.min() > 0
 
 
-def test_decay_and_gain() -> None:
-    memory = memories.build("residual(decay=0.5,gain=2)")
-    old, new = {"residual": torch.tensor([4.0, -2.0])}, {"residual": torch.zeros(2)}
-    for dtype in (torch.float32, torch.bfloat16):
-        memory.accumulate(torch.tensor([1.0, 3.0], dtype=dtype), old, new)
-        assert new["residual"].tolist() == [4.0, 5.0]
-
-
 def test_no_memory_forgets() -> None:
     memory = memories.build("none")
     assert not memory.stateful
@@ -193,17 +182,17 @@ def test_no_memory_forgets() -> None:
 
 
 LEGAL = [
-    ("none", "topk"), ("none", "fp16"), ("none", "randomk(unbiased=True)"),
-    ("residual", "topk"), ("residual", "dgc"), ("residual", "randomk"), ("residual", "bf16(error_feedback=True)"),
-    ("dgc", "dgc"), ("dgc", "topk"), ("dgc", "randomk(shared=False)"),
+    ("none", "topk"), ("none", "fp16"), ("none", "qsgd(bits=4)"),
+    ("residual", "topk"), ("residual", "dgc"), ("residual", "randomk"), ("residual", "fp8"),
+    ("dgc", "dgc"), ("dgc", "topk"), ("dgc", "gaussiank"),
 ]  # fmt: skip
 ILLEGAL = [
     ("residual", "fp16", "nothing is left out"),
     ("dgc", "bf16", "nothing is left out"),
-    ("residual", "randomk(unbiased=True)", "diverges"),
-    ("residual(decay=0.9)", "randomk(shared=False,unbiased=True)", "diverges"),
+    ("residual", "qsgd(bits=4)", "diverges"),
+    ("momentum(decay=0.9)", "qsgd(bits=4)", "diverges"),
     ("dgc(momentum=0.5)", "randomk", "which elements were sent"),
-    ("dgc", "fp16(error_feedback=True)", "which elements were sent"),
+    ("dgc", "onebit", "which elements were sent"),
 ]
 
 
@@ -221,17 +210,3 @@ def test_pairs_that_are_refused(memory: str, compressor: str, reason: str) -> No
     assert f"compressor={compressor}:" in text
     assert "use memory=" in text
     assert "\n" not in text
-
-
-def test_unbiased_error_feedback_really_diverges() -> None:
-    """The refusal is not caution: the residual of scaled random-k explodes, that of plain random-k does not."""
-    memory, generator = memories.build("residual"), torch.Generator().manual_seed(0)
-    grads = [torch.randn(1000, generator=generator) for _ in range(40)]
-    norms = {}
-    for spec in ("randomk", "randomk(unbiased=True)"):
-        state = blank(memory, 1000)
-        for step, grad in enumerate(grads):
-            state, _, _ = run_step(memory, spec, grad, state, 0.02, step)
-        norms[spec] = state["residual"].norm() / 1000**0.5
-    assert norms["randomk"] < 10
-    assert norms["randomk(unbiased=True)"] > 1e3

@@ -71,7 +71,7 @@ def test_what_signum_goes_with() -> None:
     memory = memories.build("signum")
     assert memory.forbids_optimizer_momentum
     assert not memory.feedback
-    for spec in ("signsgd", "ef_signsgd", "topk", "terngrad"):
+    for spec in ("signsgd", "ef_signsgd", "topk", "qsgd(bits=4)"):
         check_pair(memory, build(spec))
     with pytest.raises(ConfigError, match="beta must be in"):
         memories.build("signum(beta=1)")

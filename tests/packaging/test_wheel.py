@@ -60,7 +60,8 @@ def installed(wheel, tmp_path_factory):
 
     def python(*words, **environment):
         command = [sys.executable, *words]
-        environment = {**os.environ, "PYTHONPATH": str(site), **environment}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SSFX_"))}
+        environment = {**kept, "PYTHONPATH": str(site), **environment}
         return subprocess.run(command, cwd=here, capture_output=True, text=True, env=environment)
 
     return python

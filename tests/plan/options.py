@@ -5,7 +5,7 @@ from typing import Any
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes import CompressOptions, SparseOptions, schemes
+from ssfx.schemes import CompressOptions, schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
 
@@ -21,11 +21,6 @@ def usual(scheme: str, density: float = 0.01) -> dict[str, Any]:
     if keeps_fraction(chosen.get("compressor") or entry.defaults.compressor):
         chosen["density"] = density
     return chosen
-
-
-def gathers(scheme: str) -> bool:
-    """True when the sizes of gathered messages are an option."""
-    return isinstance(schemes[scheme].defaults, SparseOptions)
 
 
 def keeps_all(scheme: str) -> dict[str, Any] | None:

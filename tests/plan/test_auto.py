@@ -366,7 +366,7 @@ def test_the_quality_of_a_ratio_a_family_or_an_optimizer_that_was_never_recorded
         "is recorded of lstm networks with an unknown optimizer": (network(lstm, ""), "powersgd(rank=16)"),
         "is recorded of transformers with sgd": (network(TRANSFORMER, "sgd"), "powersgd(rank=16)"),
         "is recorded of networks of no recorded family": (network([("0.weight", (999, 99))], "adam"), "powersgd"),
-        "no run is recorded of terngrad": (known, "terngrad"),
+        "no run is recorded of chunk_topm": (known, "chunk_topm"),
     }
     for why, (on, spec) in asked.items():
         found = steps_of_method(on, "all_reduce", spec, 1.0, "joint")
@@ -525,7 +525,7 @@ def test_no_plan_of_a_scheme_that_gathers_ends_before_the_bound_by_which_it_is_p
 def test_schemes_that_gather_send_by_all_reduces_and_gathers_but_for_reducers() -> None:
     used = {name for scheme in GATHERS for name in schemes[scheme].collectives}
     assert {name for name in used if not isinstance(collectives.build(name), Reducer)} == {
-        "all_reduce", "all_gather", "all_gather_v",
+        "all_reduce", "all_gather",
     }  # fmt: skip
 
 

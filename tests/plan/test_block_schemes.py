@@ -22,26 +22,24 @@ def seconds(scheme: str, profile: Profile, options: dict[str, object]) -> float:
     return evaluate(make_plan(scheme, profile, costs, options), profile, costs).total_s
 
 
-def test_s2reducer_sketches_the_whole_model_or_ddps_buckets() -> None:
+def test_s2reducer_sketches_the_whole_model() -> None:
     profile, costs = instance_a(), affine_costs()
     plan = make_plan("s2reducer", profile, costs, {})
     ((_, lane),) = plan.lanes()
     assert lane.collective == "s2_sketch"
     assert [(s.compressor, s.density) for s in lane.segments] == [("block_topk", 1 / 32)]
-    capped = make_plan("s2reducer", profile, costs, {"grouping": "cap"})
-    assert groups(capped) == groups(make_plan("ddp", profile, costs, {}))
 
 
 def test_s2reducer_hands_its_options_to_the_sketch() -> None:
-    options = {"compressor": "block_topk(block=16)", "rows": 3, "ratio": 0.25, "density": 0.01}
+    options = {"compressor": "block_topk(block=16)", "ratio": 0.25, "density": 0.01}
     plan = make_plan("s2reducer", instance_a(), affine_costs(), options)
     ((_, lane),) = plan.lanes()
-    assert lane.collective == "s2_sketch(block=16,ratio=0.25,rows=3)"
+    assert lane.collective == "s2_sketch(block=16,ratio=0.25)"
     load = lane_load(plan, lane)
     blocks = -(-sum(instance_a().numel) // 16)
     assert load.kept == 16 * (blocks // 100)
     sizes = [phase.size for phase in collectives.build(lane.collective).phases(load)]
-    assert sizes == [4 * 3 * int(0.25 * load.kept / 3), blocks]
+    assert sizes == [4 * int(0.25 * load.kept), blocks]
 
 
 def test_s2reducer_is_dense_where_sketch_and_bitmap_are_no_smaller() -> None:
@@ -58,7 +56,6 @@ def test_s2reducer_is_dense_where_sketch_and_bitmap_are_no_smaller() -> None:
         ({"compressor": "topk"}, "it takes block_topk only"),
         ({"compressor": "block_topk(agreed=True)"}, "ranks that agree on blocks need no sketch"),
         ({"compressor": "block_topk(value_dtype=float16)"}, "sends float32 values"),
-        ({"rows": 0}, "rows must be at least 1, got 0"),
         ({"ratio": 0.0}, "ratio must be positive, got 0"),
     ],
 )
@@ -69,9 +66,9 @@ def test_s2reducer_refuses_what_cannot_work(options: dict[str, object], words: s
 
 def test_omnireduce_has_ddps_buckets() -> None:
     profile, costs = instance_a(), affine_costs()
-    plan = make_plan("omnireduce", profile, costs, {"block": 64})
+    plan = make_plan("omnireduce", profile, costs, {})
     assert groups(plan) == groups(make_plan("ddp", profile, costs, {}))
-    assert {lane.collective for _, lane in plan.lanes()} == {"block_all_reduce(block=64)"}
+    assert {lane.collective for _, lane in plan.lanes()} == {"block_all_reduce"}
     assert plan_bytes(plan) == profile.nbytes
     halved = make_plan("omnireduce", profile, costs, {"compressor": "fp16"})
     assert 2 * plan_bytes(halved) == profile.nbytes

@@ -152,23 +152,6 @@ def test_the_dynamic_program_of_the_specification_agrees() -> None:
         assert total_s(planned(profile, costs), profile, costs) == pytest.approx(min(ends), rel=1e-9)
 
 
-def test_a_limit_of_groups_gives_the_best_within_it() -> None:
-    rng = random.Random(4)
-    limited = 0
-    for _ in range(60):
-        profile = make_profile(*random_instance(rng, rng.randint(1, 10)))
-        costs = random_costs(rng, rng.choice([2, 8, 32]))
-        costs = replace(costs, encode=Curve.affine(1e-6, 1e-10), decode=Curve.zero())
-        ends = [fusion.total_s for fusion in by_count(profile, costs)]
-        free = planned(profile, costs)
-        for k_max in (1, 2, 3, 64):
-            plan = planned(profile, costs, k_max=k_max)
-            assert len(plan.buckets) <= k_max
-            assert total_s(plan, profile, costs) == pytest.approx(min(ends[:k_max]), rel=1e-9)
-            limited += len(free.buckets) > k_max
-    assert limited > 20
-
-
 @pytest.mark.parametrize(("options", "compressor"), [({"compressor": "fp16"}, "fp16"), ({"density": 1.0}, None)])
 def test_dense_messages_are_fused_best_too(options: dict[str, Any], compressor: str | None) -> None:
     def reduced(group: range) -> Bucket:
@@ -231,7 +214,6 @@ def test_groups_of_equal_counts_need_no_times() -> None:
 @pytest.mark.parametrize(
     ("scheme", "options", "text"),
     [
-        ("cupcake", {"k_max": 0}, "k_max must be at least 1, got 0"),
         ("cupcake", {"profile_iters": 1}, "profile_iters must be at least 2"),
         ("cupcake", {"groups": 2}, "unknown option of scheme cupcake"),
         ("equal_count", {"groups": 0}, "groups must be at least 1, got 0; scheme=per_tensor"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan.instances import affine_costs, cost_tables, instance_a, make_profile, profiles
-from plan.options import gathers, keeps_all, usual
+from plan.options import keeps_all, usual
 
 from ssfx.collectives import collectives
 from ssfx.compressors import build, compressors
@@ -131,8 +131,6 @@ def test_plans_use_only_declared_collectives_and_places(
 ) -> None:
     choices: list[dict[str, Any]] = [{}]
     choices += [usual(scheme, 0.3), usual(scheme, 1.0)]
-    if gathers(scheme):
-        choices.append({"sizes": "variable"})
     if schemes[scheme].compressors in ("any", "additive"):
         choices.append({"compressor": "fp16"})
     plan = make_plan(scheme, profile, costs, data.draw(st.sampled_from(choices)))

@@ -131,7 +131,7 @@ def test_large_models_are_cut_at_fewer_places(monkeypatch: pytest.MonkeyPatch) -
 
 def test_many_different_sizes_are_interpolated_to_one_kept_element(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = np.unique(np.random.default_rng(0).integers(1, 10**7, 3000)).astype(float)
-    one_by_one = Carrier("redsync_quant", 0.01, "all_gather")
+    one_by_one = Carrier("block_topk(block=1)", 0.01, "all_gather")
     exact = [[carrier.nbytes_many(sizes) for carrier in (CARRIER, one_by_one)]]
     monkeypatch.setattr("ssfx.schemes.carrier._EXACT_SIZES", 300)
     exact.append([carrier.nbytes_many(sizes) for carrier in (CARRIER, one_by_one)])

@@ -110,14 +110,12 @@ def test_a_density_is_refused_because_the_rank_decides(scheme: str) -> None:
         make_plan(scheme, load_shipped("resnet_tiny"), affine_costs(), {"density": 0.1})
 
 
-def test_cltk_is_one_vector_or_ddps_buckets_and_needs_no_gather() -> None:
+def test_cltk_is_one_vector_and_needs_no_gather() -> None:
     profile, costs = instance_a(), affine_costs()
     joint = make_plan("cltk", profile, costs, {"density": 0.01})
     assert len(joint.launch_order) == 1
     assert plan_bytes(joint) == 8 * (sum(profile.numel) // 100)  # positions, then values
-    capped = make_plan("cltk", profile, costs, {"density": 0.01, "grouping": "cap"})
-    assert positions(capped) == positions(make_plan("ddp", profile, costs, {}))
-    assert {lane.collective for _, lane in [*joint.lanes(), *capped.lanes()]} == {"all_reduce"}
+    assert {lane.collective for _, lane in joint.lanes()} == {"all_reduce"}
 
 
 def test_cltk_is_dense_where_positions_and_values_are_no_less() -> None:

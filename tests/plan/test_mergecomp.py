@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from itertools import combinations
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.contiguous_groups import JointModel
-from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, binary, exhaustive, search_last_cut, terms
+from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, exhaustive, search_last_cut, terms
 from ssfx.simulator.pricing.timeline import evaluate
 
 A, COSTS = instance_a(), affine_costs()
@@ -84,15 +83,14 @@ def test_worked_probes_of_the_binary_search() -> None:
     assert 1e3 * best_s[0] == printed(13.352)
 
 
-@pytest.mark.parametrize("search", ["exhaustive", "binary"])
-def test_worked_run_with_four_groups_stops_at_two(search: str) -> None:
+def test_worked_run_with_four_groups_stops_at_two() -> None:
     model = JointModel.of(A, COSTS, CARRIER)
-    bests = list((exhaustive if search == "exhaustive" else binary)(model, 4))
+    bests = list(exhaustive(model, 4))
     assert [best.cuts for best in bests[:2]] == [(), (8,)]
     printed_cuts = [np.array([cut]) for cut in (6, 10)]  # one of four groupings that end at the same time
     assert bests[2].total_s == pytest.approx(terms(model, printed_cuts).total_s[0], rel=1e-12)
     assert [1e3 * best.total_s for best in bests[:3]] == [printed(ms, 4) for ms in (15.4715, 13.3524, 13.3726)]
-    assert planned(max_groups=4, search=search).buckets == planned().buckets
+    assert planned(max_groups=4).buckets == planned().buckets
 
 
 def test_the_papers_objective_is_the_timeline() -> None:
@@ -123,26 +121,6 @@ def test_more_groups_equal_trying_all_cuts() -> None:
             assert best.total_s == pytest.approx(tried.min(), rel=1e-9)
             mine = terms(model, [np.array([cut]) for cut in best.cuts]).total_s[0]
             assert best.total_s == pytest.approx(mine, rel=1e-9)
-
-
-def test_gap_of_the_binary_search_is_small_and_rarely_any() -> None:
-    rng, gaps = random.Random(4), []
-    for _ in range(400):
-        profile = make_profile(*random_instance(rng, rng.randint(2, 12)))
-        costs = random_costs(rng, rng.choice([2, 4, 8, 32]))
-        best_s, found_s = (total_s(planned(profile, costs, search=s), profile, costs) for s in ("exhaustive", "binary"))
-        gaps.append(found_s / best_s - 1)
-    assert min(gaps) > -1e-12
-    assert 1 <= sum(gap > 1e-9 for gap in gaps) <= 20  # 10 of 400 when this was written
-    assert fmean(gaps) < 0.001
-    assert max(gaps) < 0.1
-
-
-def test_a_search_of_more_groups_is_never_worse_with_all_cuts_tried() -> None:
-    for profile, costs in instances(5, 100, most=8):
-        model = JointModel.of(profile, costs, CARRIER)
-        pairs = zip(exhaustive(model, 4), binary(model, min(4, model.num_pieces)), strict=False)
-        assert all(best.total_s <= found.total_s * (1 + 1e-12) for best, found in pairs)
 
 
 @pytest.mark.parametrize(
@@ -178,18 +156,17 @@ def counted(model: JointModel) -> tuple[JointModel, Counter[str]]:
     return JointModel(model.count, model.ready_s, model.numel, {**model.curves, "encode": encode}), count
 
 
-def test_the_work_is_linear_and_that_of_the_binary_search_logarithmic() -> None:
+def test_the_work_is_linear() -> None:
     for num in (100, 1000, 4000):
         profile = make_profile(*random_instance(random.Random(num), num))
-        for search, limit in ((exhaustive, 2 * num), (binary, 4 * num.bit_length() + 4)):
-            model, count = counted(JointModel.of(profile, COSTS, CARRIER))
-            list(search(model, 2))
-            assert count["groups"] <= limit
+        model, count = counted(JointModel.of(profile, COSTS, CARRIER))
+        list(exhaustive(model, 2))
+        assert count["groups"] <= 2 * num
 
 
 def test_one_worker_and_one_tensor_make_one_group() -> None:
     assert len(planned(costs=affine_costs(1)).buckets) == 1
-    for search in ("exhaustive", "binary", "measured"):
+    for search in ("exhaustive", "measured"):
         assert len(planned(make_profile([5], [1e-3]), search=search).buckets) == 1
         assert len(planned(make_profile([5, 9], [1e-3] * 2), search=search).buckets) in (1, 2)
 
@@ -221,13 +198,11 @@ def test_measuring_starts_in_the_middle() -> None:
     ("options", "text"),
     [
         ({"max_groups": 1}, "max_groups must be at least 2, got 1"),
-        ({"alpha_stop": 0.05}, "alpha_stop=0.05 has no effect here; drop it or set max_groups=3"),
-        ({"alpha_stop": 1.0, "max_groups": 3}, r"alpha_stop must be in \(0, 1\)"),
         ({"step": 3}, "step=3 has no effect here; drop it or set search=measured"),
-        ({"probe_iters": 5, "search": "binary"}, "probe_iters=5 has no effect here"),
+        ({"probe_iters": 5}, "probe_iters=5 has no effect here"),
         ({"search": "measured", "max_groups": 3}, "max_groups=3 has no effect here; drop it or set search=exhaustive"),
         ({"search": "measured", "probe_iters": 0}, "probe_iters must be at least 1"),
-        ({"cuts": "8", "search": "binary"}, "search=binary has no effect here"),
+        ({"cuts": "8", "search": "measured"}, "search=measured has no effect here"),
         ({"cuts": "8", "max_groups": 3}, "max_groups=3 has no effect here"),
         ({"cuts": "8", "step": 3}, "step=3 has no effect here"),
         ({"cuts": "8,6"}, 'cuts must be ascending numbers of tensors, such as "8" or "6,10"; got \'8,6\''),
@@ -241,9 +216,3 @@ def test_what_cannot_work_is_refused_in_one_line(options: dict[str, Any], text: 
     with pytest.raises(ConfigError, match=text) as caught:
         planned(**options)
     assert "\n" not in str(caught.value)
-
-
-def test_a_binary_search_of_too_many_cuts_is_refused() -> None:
-    profile = make_profile([100] * 1000, [1e-4] * 1000)
-    with pytest.raises(ConfigError, match="goes through 497503 choices of all cuts but the last"):
-        planned(profile, max_groups=4, search="binary")

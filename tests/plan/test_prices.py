@@ -162,7 +162,7 @@ def test_a_plan_that_is_none_says_so() -> None:
     assert degenerated(make_plan("fused_all", fast.profile, costs, {"density": 0.01}), 0.01) == ""
 
 
-SENT_OTHERWISE = ("block_topk(agreed=true)", "randomk(shared=false)", "redsync(mode=by_size)", "dgc(mode=faithful)")
+SENT_OTHERWISE = ("block_topk(agreed=true)", "dgc(mode=faithful)")
 
 
 @pytest.mark.parametrize("spec", [*filter(keeps_fraction, compressors.names()), *SENT_OTHERWISE])

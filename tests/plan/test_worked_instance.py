@@ -12,12 +12,9 @@ from plan.options import paper_plan as make_plan
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan, Segment
-from ssfx.schemes import schemes
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.exact_groups import joint_groups
-from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
-from ssfx.schemes.search.ssfusion_options import SsfusionOptions
-from ssfx.schemes.search.ssfusion_prices import Buffer
+from ssfx.schemes.search.ssfusion_buffers import Buffer, BufferPlanner, Knobs
 from ssfx.simulator.pricing.message_sizes import lane_bytes, plan_bytes
 from ssfx.simulator.pricing.timeline import evaluate
 
@@ -74,7 +71,6 @@ def given_groups(groups: list[range], costs: Costs) -> Plan:
         ("ssfusion_o", TOPK, 13.215),
         ("ssfusion_i", TOPK, 14.505),
         ("ssfusion_oi", TOPK, 13.386),
-        ("ssfusion_naive", {**TOPK, "rule": "code"}, 14.514),
     ],
 )
 def test_predicted_time(scheme: str, options: dict[str, Any], expected_ms: float) -> None:
@@ -128,9 +124,8 @@ def test_best_fusion_groups_and_its_time() -> None:
     assert joint_groups(A, P64, CARRIER) == [range(0, 2), range(2, 4), range(4, 12)]
 
 
-@pytest.mark.parametrize("rule", ["paper", "code"])
-def test_selection_and_density(rule: str) -> None:
-    plan = make_plan("ssfusion_naive", A, COSTS, {**TOPK, "rule": rule})
+def test_selection_and_density() -> None:
+    plan = make_plan("ssfusion_naive", A, COSTS, TOPK)
     assert positions(plan) == [list(group) for group in CUPCAKE]
     assert dense_sets(plan) == [{0, 2, 4, 6}, {8, 10}]
     assert densities(plan) == [printed(0.009326, 6), printed(0.006033, 6)]
@@ -161,9 +156,7 @@ def test_offloaded_tensors() -> None:
 
 
 def test_separation_table() -> None:
-    options = schemes["ssfusion_i"].options(TOPK)
-    assert isinstance(options, SsfusionOptions)
-    planner = BufferPlanner(A, COSTS, CARRIER, options, Knobs())
+    planner = BufferPlanner(A, COSTS, CARRIER)
     first = Buffer(range(0, 8), frozenset({0, 2, 4, 6}), (59_842.32 - 4072) / (5_984_232 - 4072))
     second = Buffer(range(8, 12), frozenset({0, 2}), (2726.4 - 1088) / (272_640 - 1088))
     times_ms = [1e3 * t for t in planner.split_times(first)]
@@ -201,19 +194,6 @@ def test_64_ranks_with_a_fast_start() -> None:
     assert total_ms(interleaved, P64) == printed(23.98, 2)
     reduced = [lane.tensors for _, lane in interleaved.lanes() if lane.collective == "all_reduce"]
     assert reduced == [("t0",), names([4, 6, 8, 10, 11])]
-
-
-def test_the_literal_rule_makes_everything_dense() -> None:
-    literal = {**TOPK, "buffers": "equal_count", "groups": 4, "guard": "none", "first_buffer": "skip"}
-    plan = make_plan("ssfusion_naive", A, COSTS, literal)
-    assert set().union(*dense_sets(plan)) == set(range(3, 12))
-    assert total_ms(plan) == printed(102, 0)
-    guarded = make_plan("ssfusion_naive", A, COSTS, {**literal, "guard": "volume", "first_buffer": "budget"})
-    assert total_ms(guarded) == printed(14.5, 1)
-
-
-def test_leaving_the_first_buffer_alone_costs_time() -> None:
-    assert total_ms(make_plan("ssfusion_naive", A, COSTS, {**TOPK, "first_buffer": "skip"})) == printed(15.92, 2)
 
 
 def test_exhaustive_offloading_is_better_than_the_rule() -> None:
@@ -254,8 +234,10 @@ def test_exhaustive_offloading_is_better_than_the_rule() -> None:
 def test_dense_tensors_of_real_models(model: str, density: float, num_dense: int, smallest: float) -> None:
     numel = model_sizes(model)
     profile = make_profile(numel, [1.0] * len(numel))  # so slow a backward that Eq. 2 never holds
-    options = {**TOPK, "density": density, "buffers": "equal_count"}
-    plan = make_plan("ssfusion_naive", profile, COSTS, options)
+    size = max(1, len(numel) // 20)
+    ranges = [range(start, min(start + size, len(numel))) for start in range(0, len(numel), size)]
+    planner = BufferPlanner(profile, COSTS, Carrier("topk", density, "all_gather"))
+    plan = plan_of("ssfusion_naive", profile, COSTS.world_size, planner.buckets(Knobs(), ranges))
     assert sum(len(found) for found in dense_sets(plan)) == num_dense
     found = min(s.density for _, lane in plan.lanes() for s in lane.segments if not s.dense)
     assert found == pytest.approx(smallest, abs=1e-5)

@@ -128,11 +128,11 @@ def refused(*words: str, kind: type[Exception] = ConfigError) -> Iterator[None]:
 
 
 @contextmanager
-def heard() -> Iterator[list[str]]:
-    """Collect what ssfx logs on this rank as a warning or worse."""
+def heard(everywhere: bool = False) -> Iterator[list[str]]:
+    """Collect what ssfx logs as a warning or worse, on this rank or on all virtual ones."""
     lines: list[str] = []
     handler, me = logging.Handler(logging.WARNING), threading.get_ident()
-    handler.emit = lambda one: lines.append(one.getMessage()) if one.thread == me else None  # type: ignore
+    handler.emit = lambda one: lines.append(one.getMessage()) if everywhere or one.thread == me else None  # type: ignore
     logging.getLogger("ssfx").addHandler(handler)
     try:
         yield lines
@@ -170,20 +170,24 @@ class Habits:
         self.virtual: list[Any] = []
         self.real: list[Any] = []
 
-    def __call__(self, source: str, *options: Options, world: int = 2, real: str = "one", **axes: Any) -> Any:
-        """Put a script into the table, once for each of `options` and each combination of its arguments.
+    def __call__(
+        self, source: str, *options: Options, world: int | tuple[int, ...] = 2, real: str = "one", **axes: Any
+    ) -> Any:
+        """Put a script into the table, once for each of `options`, each `world` and each combination of its arguments.
 
         `source` says where scripts do so, or which promise it is. `real`: "one" of its cases is also run on real ranks,
         "only" on them, or "no".
         """
+        worlds = world if isinstance(world, tuple) else (world,)
 
         def decorate(script: Callable[..., None]) -> Callable[..., None]:
             found = []
-            for given, *values in itertools.product(options or ({},), *axes.values()):
+            for size, given, *values in itertools.product(worlds, options or ({},), *axes.values()):
                 shown = [ident(given) or "default"] if len(options) > 1 else []
+                shown += [str(size)] if len(worlds) > 1 else []
                 name = "-".join([script.__name__, *shown, *map(str, values)])
                 assert name not in self.cases, name
-                self.cases[name] = Case(script, world, given, tuple(values))
+                self.cases[name] = Case(script, size, given, tuple(values))
                 found.append(pytest.param(script.__name__, name, id=name))
             self.virtual += [] if real == "only" else found
             self.real += {"one": found[:1], "only": found, "no": []}[real]

@@ -5,154 +5,99 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from runtime.models import build, loss_of
-from runtime.ranks import each_rank
-from runtime.work import costs_for, train
-from runtime.work_attach import (
-    DGC,
-    SPARSE,
-    STEPS,
-    _step,
-    attach_mlp,
-    distance,
-    same_on_all_ranks,
-    sgd,
-)
-from torch.nn.parallel import DistributedDataParallel
+from runtime.habit import DGC, TOPK, Habits, Rank, far
+from runtime.models import build
+from runtime.ranks import ddp
 
-import ssfx
+habits = Habits(__name__)
+test_on_virtual_ranks, test_on_real_ranks = habits.tests()
 
 
-@pytest.mark.parametrize("options", [{}, SPARSE, DGC], ids=["ddp", "topk", "dgc memory"])
-@each_rank(2)
-def test_the_state_is_plain_data(group, rank, world, options):
-    model, optimizer, sync = attach_mlp(group, 0.0, **{"costs": costs_for(world), **options})
-    good = []
-    for step in range(7):
-        _step(model, optimizer, rank, step, "mlp", "")
-        if step in (0, 6):
-            file, state = io.BytesIO(), sync.state_dict()
-            torch.save(state, file)
-            file.seek(0)
-            loaded = torch.load(file, weights_only=True)
-            good.append(
-                {k: v for k, v in loaded.items() if k != "memory"} == {k: v for k, v in state.items() if k != "memory"}
-            )
-            for name, buffers in state["memory"].items():
-                good += [torch.equal(value, loaded["memory"][name][buffer]) for buffer, value in buffers.items()]
-            sync.load_state_dict(loaded)
-    sync.detach()
-    assert good
-    assert all(good)
+@habits("torch.load(weights_only=True)", {}, TOPK, DGC)
+def the_state_is_plain_data(one: Rank) -> None:
+    model, optimizer, sync = one.mlp(0.0)
+    for steps in (range(1), range(1, 7)):
+        one.train(model, optimizer, steps)
+        file, state = io.BytesIO(), sync.state_dict()
+        torch.save(state, file)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=True)
+        assert {**loaded, "memory": 0} == {**state, "memory": 0}
+        assert _equal(loaded["memory"], state["memory"])
+        sync.load_state_dict(loaded)
 
 
-@pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize("nesterov", [False, True])
-@each_rank()
-def test_dgc_memory_corrects_momentum(group, rank, world, nesterov):
-    spec = f"dgc(momentum=0.9,nesterov={str(nesterov).lower()},masking=false)"
-    dense, twin = build("mlp"), build("mlp")
-    optimizer = sgd(dense.parameters(), 0.0)
-    # At density 1 every tensor travels dense, so the memory's momentum is applied to the averages.
-    sync = ssfx.attach(
-        dense, optimizer, process_group=group, scheme="fused_all", compressor="topk", density=1.0, memory=spec
+def _equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Return whether two memories are the same."""
+    keys = [(name, key) for name, state in a.items() for key in state]
+    return keys == [(name, key) for name, state in b.items() for key in state] and all(
+        torch.equal(a[name][key], b[name][key]) for name, key in keys
     )
-    ddp = DistributedDataParallel(twin, process_group=group)
-    theirs = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, nesterov=nesterov)
-    for step in range(STEPS):
-        _step(dense, optimizer, rank, step, "mlp", "")
-        _step(ddp, theirs, rank, step, "mlp", "")
-    sync.detach()
 
-    model, optimizer, sync = attach_mlp(group, 0.0, memory=spec, **SPARSE)
+
+@habits("DGC, section 3.2", world=(2, 3))
+def dgc_memory_corrects_momentum(one: Rank) -> None:
+    spec = "dgc(momentum=0.9)"
+    # At density 1 every tensor travels dense, so the memory's momentum is applied to the averages.
+    dense, optimizer, _ = one.mlp(0.0, scheme="fused_all", compressor="topk", density=1.0, memory=spec)
+    twin = build("mlp")
+    one.train(dense, optimizer, range(4))
+    theirs = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
+    one.train(ddp(twin, one.group), theirs, range(4))
+    assert far(dense, twin) < 1e-5
+
+    model, optimizer, sync = one.mlp(0.0, memory=spec, **TOPK)
     momentum = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
-    worst = 0.0
-    for step in range(STEPS):
+    for step in range(4):
         local = build("mlp")
         local.load_state_dict(model.state_dict())
-        loss_of(local, rank, step).backward()
+        one.loss(local, step).backward()
         before = sync.store.state_dict()
-        _step(model, optimizer, rank, step, "mlp", "")
+        one.train(model, optimizer, [step])
         after = sync.store.state_dict()
-        for name, p in model.named_parameters():
-            g = dict(local.named_parameters())[name].grad
-            if nesterov:
-                momentum[name] = 0.9 * (momentum[name] + g)
-                push = momentum[name] + g
-            else:
-                momentum[name] = 0.9 * momentum[name] + g
-                push = momentum[name]
+        for (name, p), own in zip(model.named_parameters(), local.parameters(), strict=True):
+            momentum[name] = 0.9 * momentum[name] + own.grad
             old = before.get(name, {}).get("velocity", torch.zeros_like(p))
-            sent = old + push - after[name]["velocity"]
-            dist.all_reduce(sent, group=group)
-            worst = max(worst, float((sent / world - p.grad).abs().max()))
-            worst = max(worst, float((after[name]["momentum"] - momentum[name]).abs().max()))
-    sync.detach()
-    assert distance(dense, twin) < 1e-5
-    assert worst < 1e-5
+            sent = old + momentum[name] - after[name]["velocity"]
+            momentum[name][sent != 0] = 0
+            assert float((one.sum(sent) / one.world - p.grad).abs().max()) < 1e-5
+            assert float((after[name]["momentum"] - momentum[name]).abs().max()) < 1e-5
 
 
-@pytest.mark.parametrize("world", [2, 3])
-@each_rank()
-def test_dgc_memory_from_profiling_to_resume(group, rank, world):
+@habits("a run that is continued", DGC, world=(2, 3))
+def dgc_memory_from_profiling_to_resume(one: Rank) -> None:
     """Train through the dense plan, the profiled one and a resume."""
-
-    def start() -> tuple[Any, Any, Any]:
-        model = build("mlp")
-        optimizer = sgd(model.parameters(), 0.0)
-        return model, optimizer, ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **DGC)
-
-    model, optimizer, sync = start()
-    train(model, optimizer, rank, range(8))
-    kept, weights = sync.state_dict(), model.state_dict()
-    weights = {name: value.clone() for name, value in weights.items()}
-    train(model, optimizer, rank, range(8, 12))
-    again, again_optimizer, again_sync = start()
+    model, optimizer, sync = one.mlp(0.0)
+    one.train(model, optimizer, range(8))
+    kept, weights = sync.state_dict(), {name: value.clone() for name, value in model.state_dict().items()}
+    one.train(model, optimizer, range(8, 12))
+    again, again_optimizer, again_sync = one.mlp(0.0)
     again.load_state_dict(weights)
     again_sync.load_state_dict(kept)
-    train(again, again_optimizer, rank, range(8, 12))
+    one.train(again, again_optimizer, range(8, 12))
     dense = [n for _, lane in sync.plan.lanes() for s in lane.segments if s.dense for n in s.tensors]
-    report = {
-        "some dense, some not": 0 < len(dense) < len(sync.plan.tensors),
-        "dense ones have momentum": all(bool(sync.store.get(n, "momentum").any()) for n in dense),
-        "same": same_on_all_ranks(group, model),
-        "resumed": all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)),
-        "state": all(
-            torch.equal(v, again_sync.store.state_dict()[n][b])
-            for n, state in sync.store.state_dict().items()
-            for b, v in state.items()
-        ),
-    }
-    sync.detach()
-    again_sync.detach()
-    assert all(report.values()), report
+    assert 0 < len(dense) < len(sync.plan.tensors)
+    assert all(bool(sync.store.get(n, "momentum").any()) for n in dense)
+    assert far(model, again) == 0.0
+    assert _equal(sync.store.state_dict(), again_sync.store.state_dict())
 
 
-@pytest.mark.parametrize(("memory", "factor", "rate"), [("residual", 1.0, 0.0), ("lr_scaled", 10.0, 0.01)])
-@each_rank(2)
-def test_a_carried_residual_keeps_the_learning_rate_it_was_computed_under(group, rank, world, memory, factor, rate):
+RATES = {"residual": (1.0, 0.0), "lr_scaled": (10.0, 0.01)}
+
+
+@habits("StepLR", TOPK, memory=RATES)
+def a_carried_residual_keeps_the_learning_rate_it_was_computed_under(one: Rank, memory: str) -> None:
     """Drop the rate tenfold after one step and run a step without gradients."""
-    model, optimizer, sync = attach_mlp(group, 0.0, memory=memory, **SPARSE)
-    optimizer.zero_grad()
-    loss_of(model, rank, 0).backward()
-    optimizer.step()
+    model, optimizer, sync = one.mlp(0.0, memory=memory)
+    one.train(model, optimizer, [0])
     carried = {name: sync.store.get(name, "residual").clone() for name, _ in model.named_parameters()}
     optimizer.param_groups[0]["lr"] /= 10
-    optimizer.zero_grad()
-    (0 * loss_of(model, rank, 1)).backward()
-    optimizer.step()  # which commits what was kept back
-    before, after = torch.zeros(()), torch.zeros(())
-    for name, param in model.named_parameters():
-        kept = sync.store.get(name, "residual")
-        total = torch.stack([carried[name].sum(), kept.sum()])
-        dist.all_reduce(total, group=group)
-        before += total[0]
-        after += total[1] + world * param.grad.sum()
-    state = sync.state_dict()
-    sync.detach()
-    rates = state["rates"]["rates"].values() if state["rates"] else []
-    report = {"factor": float(after / before), "carried": float(before.abs()), "rate": max(rates, default=0.0)}
-    assert report["carried"] > 1e-3
-    assert report["factor"] == pytest.approx(factor, rel=1e-4)
-    assert report["rate"] == pytest.approx(rate)
+    one.train(model, optimizer, [1], lambda step: 0 * one.loss(model, step))  # which commits what was kept back
+    before = after = 0.0
+    for name, p in model.named_parameters():
+        before += float(one.sum(carried[name].sum()))
+        after += float(one.sum(sync.store.get(name, "residual").sum()) + one.world * p.grad.sum())
+    state, (factor, rate) = sync.state_dict(), RATES[memory]
+    assert abs(before) > 1e-3
+    assert after / before == pytest.approx(factor, rel=1e-4)
+    assert max(state["rates"]["rates"].values() if state["rates"] else [], default=0.0) == pytest.approx(rate)

@@ -64,7 +64,7 @@ def test_one_worker_passes_its_gradients_through(ranks: Ranks, scheme: str) -> N
         ("dgc", "all_gather", 1e-6),
         ("dgc", "all_gather_v", 1e-6),
         ("randomk", "all_reduce", 1e-6),
-        ("randomk(shared=False)", "all_gather", 1e-6),
+        ("gaussiank", "all_gather", 1e-6),
         ("fp16", "all_reduce", 1e-3),
         ("bf16", "all_reduce", 1e-2),
     ],

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 from runtime.contract_scripts import LR, SOURCES, STEPS, Script, books
+from runtime.habit import heard
 from runtime.pool import Pool
 from runtime.ranks import Virtual, add_up, each_rank
 from runtime.work import costs_for
-from runtime.work_guards import error_of, heard
+from runtime.work_guards import error_of
 from torch import nn
 
 import ssfx
@@ -99,7 +100,7 @@ def _says(group: Any, rank: int, world: int, change: str) -> None:
     ],
 )
 def test_what_a_script_should_say_is_told_once_with_the_parameter(change: str, says: str) -> None:
-    with heard() as lines:
+    with heard(everywhere=True) as lines:
         Virtual().run(_says, 2, change)
     assert len([line for line in lines if says in line]) == 1
 
@@ -142,7 +143,7 @@ def _perturbs(group: Any, rank: int, world: int, restores: bool) -> None:
 
 @pytest.mark.parametrize("restores", [True, False])
 def test_weights_perturbed_during_a_pass_are_no_alarm_and_parted_ones_are(restores: bool) -> None:
-    with heard() as lines:
+    with heard(everywhere=True) as lines:
         Virtual().run(_perturbs, 2, restores)
     assert sum("no longer equal" in line for line in lines) == (not restores)
 

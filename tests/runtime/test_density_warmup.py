@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from docs.markdown import python_blocks
-from runtime.models import build, loss_of
+from runtime.habit import Habits, Rank, far, sgd
+from runtime.models import build
 from runtime.pool import Pools
-from runtime.ranks import each_rank
+from runtime.ranks import ddp
 from runtime.test_resume import resumes_exactly
-from runtime.work import costs_for
-from runtime.work_attach import _step, attach_mlp, distance, sgd
-from torch.nn.parallel import DistributedDataParallel
 
-import ssfx
 from ssfx.core.errors import ConfigError
 from ssfx.runtime.planner import given_at
 from ssfx.schemes import schemes
+
+habits = Habits(__name__)
+test_on_virtual_ranks, test_on_real_ranks = habits.tests()
 
 WARM = {"scheme": "per_tensor", "compressor": "topk", "density": 0.001, "density_warmup": 8}
 OPTIONS = {key: value for key, value in WARM.items() if key != "scheme"}
@@ -35,27 +34,24 @@ def test_stages_are_those_of_the_paper() -> None:
     assert given_at(8, OPTIONS, options) is OPTIONS
 
 
-@each_rank(2)
-def test_the_density_falls_as_planned_and_mass_is_conserved(group, rank, world):
+@habits("DGC's warm-up of the density", WARM | {"density": 0.05})
+def the_density_falls_as_planned_and_mass_is_conserved(one: Rank) -> None:
     """What is sent and what stays behind, over all ranks, is what there was: gradients and what had stayed before."""
-    options = WARM | {"density": 0.05}
     online = schemes["per_tensor"].online(OPTIONS | {"density": 0.05})
-    model, optimizer, sync = attach_mlp(group, 0.0, **options)
+    model, optimizer, sync = one.mlp(0.0)
     for step in range(10):
         (density,) = {segment.density for _, lane in sync.plan.lanes() for segment in lane.segments}
         local = build("mlp")
         local.load_state_dict(model.state_dict())
-        loss_of(local, rank, step).backward()
+        one.loss(local, step).backward()
         before = sync.store.state_dict()
-        _step(model, optimizer, rank, step, "mlp", "")
+        one.train(model, optimizer, [step])
         after = sync.store.state_dict()
-        assert density == given_at(step, options, online)["density"]
-        for name, p in model.named_parameters():
+        assert density == given_at(step, one.options, online)["density"]
+        for (name, p), own in zip(model.named_parameters(), local.parameters(), strict=True):
             left = [state.get(name, {}).get("residual", torch.zeros_like(p)) for state in (before, after)]
-            sent = dict(local.named_parameters())[name].grad + left[0].view_as(p) - left[1].view_as(p)
-            dist.all_reduce(sent, group=group)
-            assert float((sent / world - p.grad).abs().max()) < 1e-6
-    sync.detach()
+            sent = one.sum(own.grad + left[0].view_as(p) - left[1].view_as(p))
+            assert float((sent / one.world - p.grad).abs().max()) < 1e-6
 
 
 @pytest.mark.parametrize("cut", [3, 4])
@@ -63,24 +59,19 @@ def test_a_run_cut_in_the_warm_up_goes_on_in_it(pool: Pools, cut: int) -> None:
     assert all(pool.run(resumes_exactly, 2, WARM | {"density": 0.05}, cut))
 
 
-@pytest.mark.parametrize("scheme", ["per_tensor", "powersgd", "mergecomp"])
-@each_rank(2)
-def test_the_first_steps_are_those_of_ddp(group, rank, world, scheme):
+@habits("dense_steps: warm-ups of 1-bit Adam and PowerSGD's hook", scheme=["per_tensor", "powersgd", "mergecomp"])
+def the_first_steps_are_those_of_ddp(one: Rank, scheme: str) -> None:
     """Of a scheme that profiles, profiling begins when they are over."""
     options = {"scheme": scheme, "dense_steps": 3} | ({} if scheme == "powersgd" else {"compressor": "topk"})
     last_dense = 3 + schemes[scheme].online({}).observed_steps * schemes[scheme].profiled
-    model, twin = build("mlp"), build("mlp")
-    optimizer, theirs = sgd(model.parameters(), 0.0), sgd(twin.parameters(), 0.0)
-    sync = ssfx.attach(model, optimizer, process_group=group, costs=costs_for(world), **options)
-    ddp = DistributedDataParallel(twin, process_group=group)
+    (model, optimizer, sync), twin = one.mlp(0.0, **options), build("mlp")
+    other, theirs = ddp(twin, one.group), sgd(twin, 0.0)
     for step in range(last_dense + 2):
         dense = step < last_dense
         assert sync.plan.scheme == ("ddp" if dense else scheme)
-        _step(model, optimizer, rank, step, "mlp", "")
-        _step(ddp, theirs, rank, step, "mlp", "")
-        apart = distance(model, twin)
-        assert apart < 1e-6 if dense else apart > 1e-6
-    sync.detach()
+        one.train(model, optimizer, [step])
+        one.train(other, theirs, [step])
+        assert far(model, twin) < 1e-6 if dense else far(model, twin) > 1e-6
 
 
 @pytest.mark.parametrize("cut", [2, 3])

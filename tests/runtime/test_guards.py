@@ -1,9 +1,7 @@
-"""What would train wrongly without an error is refused in one line, before any weight has moved."""
+"""What would train wrongly without an error is refused in one line, before any weight has moved, or said."""
 
 import subprocess
 import sys
-import threading
-import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,19 +9,14 @@ from typing import Any
 import pytest
 import torch
 from processes import HANG_S, Started
-from runtime import work_guards as work
-from runtime.models import build, loss_of
-from runtime.pool import Pool
-from runtime.ranks import each_rank
-from runtime.work_attach import SPARSE, same_on_all_ranks, sgd
-from runtime.work_guards import UNTAKABLE, _lazy, _loss_with_weights, error_of
+from runtime.habit import TOPK, Habits, Rank, far, heard, refused, sgd
 from torch import nn
 
-import ssfx
 from ssfx.runtime.checks import several_ranks
 from ssfx.runtime.parted import fingerprint
 
-LR_SCALED = SPARSE | {"memory": "lr_scaled"}
+habits = Habits(__name__)
+test_on_virtual_ranks, test_on_real_ranks = habits.tests()
 
 
 def said(text: str, *words: str) -> None:
@@ -73,50 +66,12 @@ def test_attaching_before_the_process_group_is_refused(
         assert weights == "untouched"
 
 
-# ---- parameters and buffers -----------------------------------------------------------------------------------------
-
-WORDS = {
-    "lazy": ["parameter 0.weight", "lazy", "one batch"],
-    "lazy buffer": ["buffer 1.running_mean", "lazy"],
-    "meta": ["parameter 0.weight", "meta", "to_empty"],
-    "meta buffer": ["buffer 0.table", "meta"],
-    "script": ["TorchScript"],
-    "traced": ["TorchScript"],
-    "coo buffer": ["buffer 0.table", "sparse_coo", "dense"],
-    "csr buffer": ["buffer 0.table", "sparse_csr"],
-    "jagged buffer": ["buffer 0.table", "jagged"],
-    "sparse parameter": ["parameter adjacency", "sparse_coo"],
-    "quantised buffer": ["buffer 0.table", "quantised", "qint8"],
-    "subclass": ["buffer 0.table", "_TwoParts"],
-    "inference": ["buffer 0.table", "inference_mode"],
-}
+# ---- buffers and optimizers ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", work.UNTAKABLE)
-@each_rank(2)
-def test_a_tensor_that_no_exchange_can_take_is_named_and_nothing_is_left(group, rank, world, case):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch, that what it makes here is a beta or deprecated
-        model = UNTAKABLE[case]()
-    threads = threading.active_count()
-    text = error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, scheme="topk"))
-    hooks = any(part._forward_pre_hooks or part._forward_hooks for part in model.modules() if not _lazy(part))
-    again = error_of(lambda: ssfx.attach(model, sgd(model.parameters()), process_group=group, scheme="topk"))
-    said(text, *WORDS[case])
-    assert not hooks
-    assert threads == threading.active_count()
-    assert again == text
-
-
-def test_attaching_in_inference_mode_is_refused() -> None:
-    model = torch.nn.Linear(3, 2)
-    with torch.inference_mode():
-        said(work.error_of(lambda: ssfx.attach(model, work.sgd(model.parameters()))), "inference_mode", "no_grad")
-
-
-@each_rank(2)
-def test_buffers_of_any_dtype_and_strides_are_made_equal(group, rank, world):
-    generator = torch.Generator().manual_seed(rank)
+@habits("buffers of any dtype and strides are made equal")
+def buffers_of_any_dtype_and_strides_are_made_equal(one: Rank) -> None:
+    generator = torch.Generator().manual_seed(one.rank)
     model = nn.Linear(8, 4)
     whole = torch.randint(0, 100, (3, 4), generator=generator)
     makers: dict[str, Any] = {
@@ -129,175 +84,182 @@ def test_buffers_of_any_dtype_and_strides_are_made_equal(group, rank, world):
     makers["scalar"] = lambda numbers: numbers[0, 0].clone()
     for name, make in makers.items():
         model.register_buffer(name, make(whole))
-    ssfx.attach(model, sgd(model.parameters()), process_group=group).detach()
+    one.attach(model)
     first = torch.randint(0, 100, (3, 4), generator=torch.Generator().manual_seed(0))
     buffers = dict(model.named_buffers())
     assert [n for n, make in makers.items() if not torch.equal(buffers[n].cdouble(), make(first).cdouble())] == []
 
 
-# ---- optimizers -----------------------------------------------------------------------------------------------------
+LEFT_OUT = {
+    "unnamed": ["SGD", "number 2 of group 0", "(5, 6)", "ModuleList"],
+    "named": ["criterion.weight", "(5, 6)"],
+    "later": ["number 0 of group 1"],
+}
 
 
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        ("", ["SGD", "number 2 of group 0", "(5, 6)", "ModuleList"]),
-        ("named", ["criterion.weight", "(5, 6)"]),
-        ("later", ["number 0 of group 1"]),
-    ],
-)
-@each_rank(2)
-def test_weights_that_no_exchange_covers_are_named(group, rank, world, case, words):
-    said(error_of(lambda: _loss_with_weights(group, rank, case)), *words)
+@habits("pytorch-metric-learning: a loss has weights, which the optimizer holds", TOPK, case=LEFT_OUT)
+def weights_that_no_exchange_covers_are_named(one: Rank, case: str) -> None:
+    torch.manual_seed(0)
+    net, weights = nn.Linear(8, 6), nn.Linear(6, 5, bias=False)
+    held = {
+        "unnamed": [*net.parameters(), *weights.parameters()],
+        "named": [*net.named_parameters("net"), *weights.named_parameters("criterion")],
+        "later": net.parameters(),
+    }
+    optimizer, _ = one.attach(net, sgd(held[case]))
+    before = weights.weight.detach().clone()
+    with refused(*LEFT_OUT[case]):
+        for step in range(3):
+            if case == "later" and step == 1:
+                optimizer.add_param_group({"params": list(weights.parameters())})
+            one.train(net, optimizer, [step], lambda step: weights(net(one.randn(step, 4, 8))).square().mean())
+    assert torch.equal(before, weights.weight)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "two models, one optimizer", "two models, lists of both", "frozen", "never used", "tied later",
-        "an optimizer that attach does not get",
-    ],
-)  # fmt: skip
-@each_rank(2)
-def test_parameters_of_others_are_no_error(group, rank, world, case):
+CASES = [
+    "one optimizer",
+    "lists of both",
+    "frozen",
+    "never used",
+    "tied later",
+    "an optimizer that attach does not get",
+]
+
+
+@habits("two models; tied and frozen parts; a second optimizer", TOPK, case=CASES)
+def parameters_of_others_are_no_error(one: Rank, case: str) -> None:
     """Train what holds parameters that no exchange of its own has, and may."""
     torch.manual_seed(0)
     a, b = nn.Linear(8, 8), nn.Linear(8, 8)
     both = nn.ModuleList([a, b])
-    syncs = []
-
-    def attach(model: nn.Module, optimizer: Any) -> None:
-        syncs.append(ssfx.attach(model, optimizer, process_group=group, **SPARSE))
-
-    def train() -> None:
-        one = sgd(both.parameters())
-        optimizers = [one]
-        if case == "two models, one optimizer":
-            attach(a, one)
-            attach(b, one)
-        elif case == "two models, lists of both":
-            optimizers = [sgd(a.parameters()), sgd(b.parameters())]
-            attach(a, optimizers)
-            attach(b, optimizers)
-        elif case == "frozen":
-            b.requires_grad_(False)
-            attach(a, one)
-        elif case == "never used":  # tied after the optimizer was made
-            b.weight, b.bias = a.weight, a.bias
-            attach(a, one)
-        elif case == "tied later":
-            attach(both, one)
-            b.weight = a.weight
-        else:
-            assert case == "an optimizer that attach does not get"
-            optimizers = [sgd(a.parameters()), torch.optim.SGD(b.parameters(), lr=0.0)]
-            attach(a, optimizers[0])
-        for step in range(3):
-            x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * step + rank))
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-            b(a(x)).square().mean().backward()
-            for optimizer in optimizers:
-                optimizer.step()
-
-    text = error_of(train)
-    for sync in syncs:
-        sync.detach()
-    assert text == ""
-    assert same_on_all_ranks(group, both)
+    optimizers = [sgd(both)]
+    if case == "one optimizer":
+        one.attach(a, optimizers[0])
+        one.attach(b, optimizers[0])
+    elif case == "lists of both":
+        optimizers = [sgd(a), sgd(b)]
+        one.attach(a, optimizers)
+        one.attach(b, optimizers)
+    elif case == "frozen":
+        b.requires_grad_(False)
+        one.attach(a, optimizers[0])
+    elif case == "never used":  # tied after the optimizer was made
+        b.weight, b.bias = a.weight, a.bias
+        one.attach(a, optimizers[0])
+    elif case == "tied later":
+        one.attach(both, optimizers[0])
+        b.weight = a.weight
+    else:
+        optimizers = [sgd(a), torch.optim.SGD(b.parameters(), lr=0.0)]
+        one.attach(a, optimizers[0])
+    one.train(both, optimizers, range(3), lambda step: b(a(one.randn(step, 4, 8))).square().mean())
+    assert one.agree(both)
 
 
-@pytest.mark.parametrize("given_up", [True, False])
-@pytest.mark.parametrize("options", [{}, SPARSE, LR_SCALED], ids=["ddp", "topk", "lr_scaled"])
-@each_rank(2)
-def test_an_optimizer_made_after_attach_is_treated_like_the_first(group, rank, world, options, given_up):
+@habits(
+    "a scheduler or a phase that makes a new optimizer",
+    {},
+    TOPK,
+    TOPK | {"memory": "lr_scaled"},
+    given_up=[True, False],
+)
+def an_optimizer_made_after_attach_is_treated_like_the_first(one: Rank, given_up: bool) -> None:
     """Go on with a new optimizer of the same parameters, beside a twin whose optimizer takes its rate."""
-    model, twin = build("mlp"), build("mlp")
-    rates = (0.1, 0.02)
-    old = torch.optim.SGD(twin.parameters(), lr=rates[0])
-    first = torch.optim.SGD(model.parameters(), lr=rates[0])
-    sync = ssfx.attach(model, first, process_group=group, **options)
-    reference = ssfx.attach(twin, old, process_group=group, **options)
+    (model, first, sync), (twin, old, reference) = one.mlp(0.0), one.mlp(0.0)
     optimizer: torch.optim.Optimizer = first
     for step in range(8):
         if step == 4:
-            optimizer = torch.optim.SGD(model.parameters(), lr=rates[1])
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
             if given_up:
                 del first
-        optimizer.zero_grad()
-        old.zero_grad()
+        for each in (optimizer, old):
+            each.zero_grad()
         with sync.no_sync() if step == 6 else nullcontext():
-            loss_of(model, rank, step).backward()
+            one.loss(model, step).backward()
         if step == 6:
             sync.synchronize()
-        loss_of(twin, rank, step).backward()
+        one.loss(twin, step).backward()
         if step == 4:
-            old.param_groups[0]["lr"] = rates[1]
-        optimizer.step()
-        old.step()
-    pairs = zip(model.parameters(), twin.parameters(), strict=True)
-    report = {
-        "same as one optimizer": all(torch.equal(a, b) for a, b in pairs),
-        "ranks agree": same_on_all_ranks(group, model),
-        "exchanges": sync.step == reference.step == 8,
-    }
-    sync.detach()
-    reference.detach()
-    assert all(report.values()), report
+            old.param_groups[0]["lr"] = 0.02
+        for each in (optimizer, old):
+            each.step()
+    assert far(model, twin) == 0.0
+    assert sync.step == reference.step == 8
 
 
-def test_an_optimizer_made_after_attach_must_suit_the_memory(pool: Pool) -> None:
-    for text in pool.run(work.new_optimizer_that_cannot_be, 2):
-        said(text, "momentum=0")
+@habits("the same with a memory that has the momentum", TOPK)
+def an_optimizer_made_after_attach_must_suit_the_memory(one: Rank) -> None:
+    model, _, _ = one.mlp(0.0, memory="dgc")
+    with refused("momentum=0"):
+        sgd(model).step()
 
 
-# ---- signs of zeros -------------------------------------------------------------------------------------------------
+# ---- signs of zeros --------------------------------------------------------------------------------------------------
 
 ABSTAIN = "signsgd(zeros=abstain)"
 
 
-@pytest.mark.parametrize("table", ["embedding", "bag"])
-@pytest.mark.parametrize("scheme", ["signsgd", "fused_all"])
-def test_a_zero_abstains_or_is_positive(pool: Pool, scheme: str, table: str) -> None:
-    positive, abstain = (
-        pool.run(work.unused_rows, 2, {"scheme": scheme, "compressor": compressor}, table)
-        for compressor in ("signsgd", ABSTAIN)
-    )
-    for rank, (one, two) in enumerate(zip(positive, abstain, strict=True)):
-        assert one["unused"] == pytest.approx(4e-3, rel=1e-3)  # the learning rate in every step
-        assert two["unused"] == 0.0
-        assert one["used"] > 0
-        assert two["used"] > 0
-        assert one["same"]
-        assert two["same"]
-        assert two["lines"] == []
-        assert len(one["lines"]) == (rank == 0)
-        for line in one["lines"]:
+@habits(
+    "embedding tables, of which no rank uses most rows",
+    scheme=["signsgd", "fused_all"],
+    table=["Embedding", "EmbeddingBag"],
+)
+def a_zero_abstains_or_is_positive(one: Rank, scheme: str, table: str) -> None:
+    sent = []
+    for compressor in ("signsgd", ABSTAIN):
+        torch.manual_seed(0)
+        model = nn.Sequential(getattr(nn, table)(40, 16), nn.Linear(16, 8))
+        start = model[0].weight.detach().clone()
+        with heard() as lines:
+            optimizer, sync = one.attach(
+                model, torch.optim.SGD(model.parameters(), lr=1e-3), scheme=scheme, compressor=compressor
+            )
+
+        def loss(step: int, model: nn.Module = model) -> torch.Tensor:
+            generator = torch.Generator().manual_seed(10 * step + one.rank)
+            return model(torch.randint(0, 10, (8, 2), generator=generator)).square().sum()
+
+        one.train(model, optimizer, range(4), loss)
+        moved = (model[0].weight.detach() - start).abs().amax(1)
+        assert float(moved[:10].max()) > 0
+        # the learning rate in every step
+        assert float(moved[10:].max()) == (0.0 if compressor == ABSTAIN else pytest.approx(4e-3, rel=1e-3))
+        assert len(lines) == (compressor == "signsgd" and one.rank == 0)
+        for line in lines:
             said(line, "signsgd", "rows of 0 ", ABSTAIN)
-        assert one["sent"] < two["sent"] <= 2 * one["sent"]
+        sent.append(int(sync.stats()["sent_bytes"]))
+    assert sent[0] < sent[1] <= 2 * sent[0]
 
 
-# ---- ranks that part ------------------------------------------------------------------------------------------------
+# ---- ranks that part -------------------------------------------------------------------------------------------------
+
+PARTED = {
+    "nothing": "", "rate": "learning rate of group 0 is", "change": "not every rank made",
+    "no step": "averages that were thrown away is 0 on rank 0 and 1 on rank 1",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [{"scheme": "ddp"}, SPARSE], ids=["ddp", "sparse"])
-@pytest.mark.parametrize(
-    ("done", "why"),
-    [
-        ("nothing", ""), ("rate", "learning rate of group 0 is"), ("change", "not every rank made"),
-        ("no step", "averages that were thrown away is 0 on rank 0 and 1 on rank 1"),
-    ],
-)  # fmt: skip
-def test_ranks_whose_weights_part_are_told_so_once_with_the_reason(
-    pool: Pool, options: dict[str, Any], done: str, why: str
-) -> None:
-    first, second = pool.run(work.parted, 2, options, done)
-    assert second == []  # rank 0 speaks for all
-    if not why:
-        assert first == []
-        return
-    (line,) = first
-    said(line, "no longer equal on all ranks (compared before step 10)", why)
+@habits("a rank does something alone in the fifth of 11 steps", {}, TOPK, done=PARTED)
+def ranks_whose_weights_part_are_told_so_once_with_the_reason(one: Rank, done: str) -> None:
+    model, optimizer, _ = one.mlp()
+    with heard() as lines:
+        for step in range(11):
+            optimizer.zero_grad()
+            model(one.randn(step, 4, 20)).square().mean().backward()
+            alone = one.rank == 1 and step == 4
+            if alone and done == "rate":
+                optimizer.param_groups[0]["lr"] /= 2
+            if not (alone and done == "no step"):
+                optimizer.step()
+            if alone and done == "change":
+                with torch.no_grad():
+                    model.first.weight.mul_(1.5)
+    told = [line for line in lines if "no longer equal" in line]
+    assert len(told) == (done != "nothing" and one.rank == 0)  # rank 0 speaks for all
+    for line in told:
+        said(line, "no longer equal on all ranks (compared before step 10)", PARTED[done])
+    if done != "nothing":
+        one.end()
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ CASES: list[Options] = [
     *({"scheme": "per_tensor", "compressor": spec} for spec in LOW_RANK),
 ]
 MORE: list[Options] = [
-    {"scheme": "per_tensor", "compressor": "powersgd(warm_start=False)"},
+    {"scheme": "per_tensor", "compressor": "acpsgd(warm_start=False)"},
     {"scheme": "per_tensor", "compressor": "cltk(value_dtype=float16)", "density": 0.1},
-    {"scheme": "per_tensor", "compressor": "cltk", "density": 0.1, "memory": "low_pass(beta=0.5)"},
+    {"scheme": "per_tensor", "compressor": "cltk", "density": 0.1, "memory": "residual"},
     {"scheme": "fused_all", "compressor": "block_topk(agreed=True)", "density": 0.1},
     {"scheme": "fused_all", "compressor": "powersgd"},
     {"scheme": "ddp", "compressor": "powersgd"},

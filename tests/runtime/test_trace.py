@@ -38,7 +38,7 @@ def trace(group: Any, rank: int, world: int, options: dict[str, Any]) -> tuple[d
     [
         {"scheme": "wfbp"},
         {"scheme": "per_tensor", "compressor": "topk", "density": 0.05, "grouping": "none"},
-        {"scheme": "per_tensor", "compressor": "dgc", "density": 0.05, "sizes": "variable", "grouping": "none"},
+        {"scheme": "hard_threshold", "density": 0.05},
         {"scheme": "ssfusion_oi", "rule": "paper", "compressor": "topk", "density": 0.05},
     ],
     ids=["wfbp", "per tensor", "variable", "ssfusion"],

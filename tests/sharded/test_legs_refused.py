@@ -90,7 +90,7 @@ def test_what_cannot_be_exchanged_later_is_said(group, rank, world, shape, optio
         ((2, 2), {"shards": TOPK}, ["topk", "residual of the whole model"]),
         ((2, 2), {"shards": "bf16"}, ["shards='bf16'", "mapping"]),
         ((0, 4), {"weights": "topk"}, ["weights=topk", "weights=bf16"]),
-        ((0, 4), {"weights": "qsgd(bits=4,shared=True)"}, ["agrees on something first", "weights=bf16"]),
+        ((0, 4), {"weights": "powersgd"}, ["agrees on something first", "weights=bf16"]),
         ((4, 1), {"weights": "bf16"}, ["one shard", "leave weights out"]),
         ((4, 1), {"shards": {"scheme": "ddp_fp16"}}, ["one shard"]),
         ((1, 4), TOPK, ["one replica"]),

@@ -131,7 +131,6 @@ def test_mergecomp_overheads_add_up_to_the_printed_ones():
         floors_s = found[name].encode.seconds[0] + found[name].decode.seconds[0]
         assert 161 * floors_s == pytest.approx(printed_s, rel=0.01)
         assert found[name].origin.kind == "published"
-    assert found["terngrad"].decode(1) >= 2 * 0.03e-3
     assert found["fp16"].encode(1) == pytest.approx(0.1e-3)
     assert found["acpsgd(rank=32)"].encode(1) >= 0.1e-3
 

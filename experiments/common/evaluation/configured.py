@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import yaml
@@ -37,8 +38,9 @@ def conf(kind: str, name: str) -> Mapping[str, Any]:
 def taken(here: str) -> float:
     """Return the value that ssfx takes for a setting: kind, name and key, as "workload vgg16_cifar10 lr".
 
-    Kinds are cluster, workload and experiment, by their files in conf/, and scheme, by its options' defaults. A key may
-    be dotted; GPUs, memory_gb, decay1, decay2, decay_factor and warmup_epochs are worked out.
+    Kinds are cluster, workload and experiment, by their files in conf/, scheme, by its options' defaults, and constant,
+    by the module that has it. A key may be dotted; GPUs, memory_gb, decay1, decay2, decay_factor and warmup_epochs are
+    worked out.
     """
     kind, name, key = here.split()
     found: Any
@@ -47,6 +49,8 @@ def taken(here: str) -> float:
         if key == "memory_gb":
             found = device(found.device)
         key = {"memory_gb": "memory_gib", "GPUs": "world_size"}.get(key, key)
+    elif kind == "constant":
+        return float(getattr(import_module(name), key))
     elif kind == "workload" and key in WORKED_OUT:
         return WORKED_OUT[key](conf(kind, name))
     else:

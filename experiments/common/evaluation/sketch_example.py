@@ -3,12 +3,10 @@
 Hash functions are those of collective s2_sketch, evaluated on arrays without torch.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ssfx.collectives.s2_sketch import PRIME, HashRow, draw
+from ssfx.collectives.s2_sketch import PRIME, Hashes, draw
 
 Array = NDArray[np.float64]
 
@@ -19,35 +17,34 @@ DRAWS = 400
 """Hash functions over which means are taken."""
 
 
-def buckets(row: HashRow, at: NDArray[np.int64], cols: int) -> NDArray[np.int64]:
+def buckets(hashes: Hashes, at: NDArray[np.int64], cols: int) -> NDArray[np.int64]:
     """Return the bucket of every element number."""
-    return (at * row.a + row.b) % PRIME % cols
+    return (at * hashes.a + hashes.b) % PRIME % cols
 
 
-def signs(row: HashRow, at: NDArray[np.int64]) -> Array:
-    """Return the sign of every element number, by the cubic polynomial of the row."""
-    value = np.full_like(at, row.q[0])
-    for coefficient in row.q[1:]:
+def signs(hashes: Hashes, at: NDArray[np.int64]) -> Array:
+    """Return the sign of every element number, by the cubic polynomial."""
+    value = np.full_like(at, hashes.q[0])
+    for coefficient in hashes.q[1:]:
         value = (value * at + coefficient) % PRIME
     found: Array = (1 - 2 * (value % 2)).astype(np.float64)
     return found
 
 
-def sketch(rows: Sequence[HashRow], vector: Array, at: NDArray[np.int64], cols: int = BUCKETS) -> Array:
+def sketch(hashes: Hashes, vector: Array, at: NDArray[np.int64], cols: int = BUCKETS) -> Array:
     """Return the sketch of the elements `at` of a vector."""
-    return np.array([np.bincount(buckets(row, at, cols), signs(row, at) * vector[at], cols) for row in rows])
+    return np.bincount(buckets(hashes, at, cols), signs(hashes, at) * vector[at], cols)
 
 
-def queried(rows: Sequence[HashRow], filled: Array, at: NDArray[np.int64]) -> Array:
-    """Return what the sketch says about the elements `at`: the median over its rows."""
-    said = [signs(row, at) * one[buckets(row, at, len(one))] for row, one in zip(rows, filled, strict=True)]
-    found: Array = np.median(said, axis=0)
+def queried(hashes: Hashes, filled: Array, at: NDArray[np.int64]) -> Array:
+    """Return what the sketch says about the elements `at`."""
+    found: Array = signs(hashes, at) * filled[buckets(hashes, at, len(filled))]
     return found
 
 
-def hashes(number: int) -> tuple[HashRow, ...]:
-    """Return the one row of hash functions of draw `number`."""
-    return draw(1, 7, ELEMENTS, number)
+def hashes(number: int) -> Hashes:
+    """Return the hash functions of draw `number`."""
+    return draw(7, ELEMENTS, number)
 
 
 def block_sparse(seed: int) -> tuple[Array, NDArray[np.int64]]:

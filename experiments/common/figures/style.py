@@ -16,7 +16,7 @@ from ssfx.core.errors import RunError
 from ssfx.core.files import of_writing
 from ssfx.core.origin import Kind
 from ssfx.core.rows import Row
-from ssfx.lab.results.comparisons import Panel
+from ssfx.lab.results.comparisons import SCHEME_COLOURS, Panel
 
 
 class _Pyplot:
@@ -41,43 +41,6 @@ DPI = 200
 
 CHARACTERS_PER_IN = 21
 """How much caption text fits on an inch."""
-
-# Okabe and Ito's colours, distinct with every common form of colour blindness; variants of a scheme share its hue.
-SCHEME_COLOURS = {
-    "ssgd": "#9a9a9a",
-    "wfbp": "#c4c4c4",
-    "ddp": "#5f5f5f",
-    "ddp_bf16": "#6b6b6b",
-    "hierarchical": "#787878",
-    "omnireduce": "#ababab",
-    "parallax": "#d6d6d6",
-    "topk": "#b8860b",
-    "hard_threshold": "#d9b54a",
-    "per_tensor": "#e69f00",
-    "fused_all": "#f0e442",
-    "equal_count": "#7fceb9",
-    "omgs_fixed": "#eba36b",
-    "mergecomp": "#cc79a7",
-    "omgs": "#d55e00",
-    "cupcake": "#009e73",
-    "hipress": "#8c564b",
-    "espresso": "#17a2a2",
-    "ssfusion_naive": "#bfe0f5",
-    "ssfusion_o": "#8cc8ee",
-    "ssfusion_i": "#56b4e9",
-    "ssfusion_oi": "#0072b2",
-    "oktopk": "#7a5195",
-    "spardl": "#e377c2",
-    "micro": "#c9a0dc",
-    "gtopk": "#5b4a8a",
-    "sparcml": "#8e7cc3",
-    "s2reducer": "#d9c7ec",
-    "cltk": "#3f7f4f",
-    "signsgd": "#74b06f",
-    "powersgd": "#a8324a",
-    "acpsgd": "#d46a7e",
-    "auto": "#e4002b",
-}
 
 ORIGIN_HATCHES: dict[Kind, str] = {
     "measured": "",

@@ -1,6 +1,5 @@
 """Text of generated pages: tables whose cells cannot break them."""
 
-import re
 from collections.abc import Iterable, Sequence
 
 NOTE = "written by `make docs`; do not edit"
@@ -21,8 +20,3 @@ def code(text: str) -> str:
 def none_yet(command: str, what: str = "No such rows are", them: str = "them") -> str:
     """Return the sentence that stands where a table has nothing to show, with the command that makes it."""
     return f"*{what} committed yet; `{command}` makes {them}.*"
-
-
-def anchor(heading: str) -> str:
-    """Return what a link to a heading has behind its "#"."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")

@@ -10,8 +10,8 @@ from ssfx.schemes import schemes
 
 INTRODUCTION = """\
     ssfx run scheme=spardl scheme.teams=2 compressor=topk density=0.01        # options of a scheme
-    ssfx run scheme=per_tensor compressor=dgc compressor.capacity=1.5         # of its compressor
-    ssfx run scheme=per_tensor memory=residual memory.decay=0.9               # of the memory
+    ssfx run scheme=per_tensor compressor=dgc compressor.mode=faithful        # of its compressor
+    ssfx run scheme=per_tensor memory=momentum memory.decay=0.9               # of the memory
 
 In Python, options of a scheme are further arguments of `ssfx.attach`; those of a compressor or a memory stand in its
 name: `ssfx.attach(model, optimizer, scheme="spardl", teams=2, compressor="topk(value_dtype=float16)")`. Collectives are

@@ -72,7 +72,7 @@ def _alg1(rows: list[Row]) -> dict[str, Answer]:
         "s2reducer.alg.linear": (sum_error < ROUNDING, f"largest difference {sum_error:.1g}"),
         "s2reducer.alg.bitmap": wrong_blocks(),
         "s2reducer.alg.sketch_equal": (zero_error < ROUNDING, f"largest difference {zero_error:.1g}"),
-        "s2reducer.alg.ratio": cols * made.options.rows / (sent * made.options.block),
+        "s2reducer.alg.ratio": cols / (sent * made.options.block),
     }
 
 
@@ -190,7 +190,7 @@ def vectors() -> dict[str, Array]:
     """Return the vectors of the example in the order in which they arise."""
     first, second = np.zeros(SLOTS), np.zeros(SLOTS)
     first[4:8], second[4:8], second[12:16] = (2, 0, 1, 3), (1, 4, 0, 2), (5, 0, 0, 1)
-    hashed = draw_hashes(1, SEED, SLOTS, 0)
+    hashed = draw_hashes(SEED, SLOTS, 0)
     sketches = [sketch(hashed, vector, np.arange(SLOTS), BUCKETS) for vector in (first, second)]
     bitmaps = [vector.reshape(-1, BLOCK).any(axis=1).astype(float) for vector in (first, second)]
     together, counted = sketches[0] + sketches[1], bitmaps[0] + bitmaps[1]

@@ -16,7 +16,6 @@ from ssfx.planning.plan import Bucket, Lane, Placement, Plan, Segment, TensorSpe
 from ssfx.planning.profile import Profile
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
-from ssfx.schemes.search.ssfusion_options import SsfusionOptions
 from ssfx.simulator import Simulated, simulate
 
 # ---- small examples: real plans of a few tensors, and one simulated step on an invented cluster ---------------------
@@ -85,19 +84,11 @@ EXAMPLE = Example(
 BUFFERS = (range(0, 4), range(4, 7))
 
 
-class GivenBuffers(BufferPlanner):
-    """The planner of SSFusion, with the buffers of the figure instead of those it would search for."""
-
-    def _ranges(self) -> list[range]:
-        return list(BUFFERS)
-
-
 def planned(variant: str) -> Plan:
     """Return the plan for EXAMPLE of a variant of SSFusion: naive, or o and i in any order."""
     letters = "" if variant == "naive" else variant
-    options = SsfusionOptions(compressor=COMPRESSOR, density=KEPT, offload="o" in letters, interleave="i" in letters)
-    carrier = Carrier(COMPRESSOR, KEPT, "all_gather")
-    buckets = GivenBuffers(EXAMPLE.profile, EXAMPLE.costs, carrier, options, Knobs()).buckets()
+    planner = BufferPlanner(EXAMPLE.profile, EXAMPLE.costs, Carrier(COMPRESSOR, KEPT, "all_gather"))
+    buckets = planner.buckets(Knobs(offload="o" in letters, interleave="i" in letters), BUFFERS)
     return EXAMPLE.plan(*buckets, scheme=f"ssfusion_{variant}")
 
 

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ssfx.compressors.kernels.interface import COPY, DGC, NESTEROV, READY, RESIDUAL, Bound, Form, Moments, Rule, Tail
+from ssfx.compressors.kernels.interface import COPY, DGC, READY, RESIDUAL, Bound, Form, Moments, Rule, Tail
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "COPY", "DGC", "NESTEROV", "READY", "RESIDUAL", "Bound", "Form", "Moments", "Rule", "Tail", "kernels",
+    "COPY", "DGC", "READY", "RESIDUAL", "Bound", "Form", "Moments", "Rule", "Tail", "kernels",
     "plain_torch", "quantizers", "writes_sums",
 ]  # fmt: skip
 

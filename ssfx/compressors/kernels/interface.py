@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ssfx.wire.memory import COPY as COPY
 from ssfx.wire.memory import DGC as DGC
-from ssfx.wire.memory import NESTEROV as NESTEROV
 from ssfx.wire.memory import READY as READY
 from ssfx.wire.memory import RESIDUAL as RESIDUAL
 from ssfx.wire.memory import Form as Form

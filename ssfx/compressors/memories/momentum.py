@@ -6,31 +6,26 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ssfx.compressors.base import Compressor, Context, Payload
-from ssfx.compressors.kernels import DGC, NESTEROV, RESIDUAL, Form
+from ssfx.compressors.kernels import DGC, RESIDUAL, Form
 from ssfx.compressors.memories.base import Memory, State, memories
-from ssfx.compressors.memories.residual import Residual, ResidualOptions
+from ssfx.compressors.memories.residual import Residual
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
 
 
 @dataclass(frozen=True)
-class MomentumOptions(ResidualOptions):
+class MomentumOptions(Bounded):
     """`decay` in [0, 1): the weight of the past, DeMo's; 1 would be the residual, which forgets nothing.
 
     At a density d an element waits for 1/d steps on average: with 0.9 what waits for 100 steps is forgotten.
     """
 
-    decay: float = 0.999
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.decay == 1:
-            raise ValueError("decay=1 forgets nothing; use memory=residual")
+    decay: Annotated[float, "[0, 1)"] = 0.999
 
 
 @memories.register(MomentumOptions())
 class Momentum(Residual):
-    """m = decay * m + gain * g is compressed; after sending, m <- m - decoded payload.
+    """m = decay * m + g is compressed; after sending, m <- m - decoded payload.
 
     A residual that forgets: a gradient that is not sent in k steps counts decay^k of itself. What ranks sent and have
     in memory is so the decayed sum of their gradients, not the sum. The optimizer sees what arrives, whatever it is.
@@ -39,6 +34,10 @@ class Momentum(Residual):
     name = "momentum"
     summary = "local momentum before compression, from which what is sent is taken: old gradients fade"
     source = "Peng et al. 2024 (DeMo), Algorithm 1, without its cosine transform"
+
+    def __init__(self, options: MomentumOptions) -> None:
+        self.decay = options.decay
+        super().__init__(options)
 
 
 @dataclass(frozen=True)
@@ -87,18 +86,16 @@ class Signum(Memory):
 
 @dataclass(frozen=True)
 class DGCMemoryOptions(Bounded):
-    """`momentum` in [0, 1); `nesterov` looks one step ahead; `masking` also clears the momentum of what was sent."""
+    """`momentum` in [0, 1): that of the optimizer, which then runs without."""
 
     momentum: Annotated[float, "[0, 1)"] = 0.9
-    nesterov: bool = False
-    masking: bool = True
 
 
 @memories.register(DGCMemoryOptions())
 class DGCMemory(Memory):
-    """u = m * u + g, v = v + u; v is compressed, and what is sent leaves v and, masked, u (D-16).
+    """u = m * u + g, v = v + u; v is compressed, and what is sent leaves v and u (D-16).
 
-    Nesterov: u = m * (u + g), v = v + u + g. The optimizer must run without momentum.
+    The optimizer must run without momentum.
     """
 
     name = "dgc"
@@ -111,35 +108,24 @@ class DGCMemory(Memory):
 
     def __init__(self, options: DGCMemoryOptions) -> None:
         self.options = options
-        kind = NESTEROV if options.nesterov else DGC
-        self.form = Form(kind, options.momentum, clear=True, mask=options.masking)
+        self.form = Form(DGC, options.momentum, clear=True)
 
     def accumulate(self, grad: torch.Tensor, old: State, new: State) -> None:
         """Write the new momentum and add it to the velocity."""
         velocity, momentum = new["velocity"], new["momentum"]
         if grad.dtype != momentum.dtype:
             grad = momentum.copy_(grad)
-        if self.options.nesterov:
-            torch.add(old["velocity"], grad, out=velocity)
-            torch.add(grad, old["momentum"], out=momentum).mul_(self.options.momentum)
-            velocity.add_(momentum)
-        else:
-            torch.add(grad, old["momentum"], alpha=self.options.momentum, out=momentum)
-            torch.add(old["velocity"], momentum, out=velocity)
+        torch.add(grad, old["momentum"], alpha=self.options.momentum, out=momentum)  # u = m u + g
+        torch.add(old["velocity"], momentum, out=velocity)  # v = v + u
 
     def sent(self, compressor: Compressor, payload: Payload, new: State, ctx: Context) -> None:
-        """Subtract what receivers will decode from the velocity; with masking clear the momentum there."""
+        """Subtract what receivers will decode from the velocity, and clear the momentum there."""
         compressor.decompress_add(payload, new["velocity"], ctx, scale=-1.0)
-        if self.options.masking:
-            # u - u is exactly zero; padding subtracts nothing, so that it cannot touch position 0
-            momentum = new["momentum"].index_select(0, payload.indices).mul_(payload.values != 0)
-            new["momentum"].index_add_(0, payload.indices, momentum, alpha=-1)
+        # u - u is exactly zero; padding subtracts nothing, so that it cannot touch position 0
+        momentum = new["momentum"].index_select(0, payload.indices).mul_(payload.values != 0)
+        new["momentum"].index_add_(0, payload.indices, momentum, alpha=-1)
 
     def dense_update(self, average: torch.Tensor, momentum: torch.Tensor) -> None:
         """Turn an averaged dense gradient into the step with momentum; `momentum` (float32, flat) is updated."""
-        if self.options.nesterov:
-            momentum.add_(average).mul_(self.options.momentum)
-            average.add_(momentum)
-        else:
-            momentum.mul_(self.options.momentum).add_(average)
-            average.copy_(momentum)
+        momentum.mul_(self.options.momentum).add_(average)
+        average.copy_(momentum)

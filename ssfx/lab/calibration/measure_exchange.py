@@ -26,7 +26,7 @@ PRIMITIVES = (
 """What collectives consist of, two of them that planners ask for by name, and what torch sums over shards by."""
 IN_PARTS = ("all_to_all", "reduce_scatter")
 """Those to which a rank brings a part for every rank."""
-REDUCERS = ("gtopk", "micro", "ok_topk", "spar_reduce_scatter", "sparcml_split", "union_all_reduce")
+REDUCERS = ("gtopk", "micro", "ok_topk", "spar_reduce_scatter", "sparcml_rd")
 """Collectives that are measured as a whole, because they compute on the way."""
 REDUCERS_BYTES = (2**8, 2**20)
 """Payloads that reducers are measured with: from 3,200 to 13 million elements at the density below."""

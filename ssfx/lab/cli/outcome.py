@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ssfx.cli.terminal import print_table, say
+from ssfx.cli.terminal import picked, print_table, say
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import multiples
 from ssfx.lab.results.comparisons import Panel, median_of, panels, sent_mark
@@ -34,20 +34,19 @@ def plain_outcome(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the same as what JSON can hold: an object for every workload and cluster, in it one for every scheme."""
     return [
         {
-            "workload": panel.workload, "cluster": str(panel.case.cluster), "world_size": panel.world_size,
-            "origin": panel.kind, "calibration": panel.case.calibration, "hardware": panel.hardware,
-            "background_cores": panel.background_cores,
+            **picked(panel, "workload world_size origin=kind hardware background_cores"),
+            "cluster": str(panel.case.cluster),
+            "calibration": panel.case.calibration,
             "schemes": [_plain_bar(panel, label, runs) for label, runs in panel.bars.items()],
         }
         for panel in panels(rows)
-    ]  # fmt: skip
+    ]
 
 
 def _plain_bar(panel: Panel, label: str, runs: Sequence[Row]) -> dict[str, Any]:
     against = None
     if panel.dense and runs is not panel.dense:
-        found = speedup(panel.dense, runs)
-        against = {"ratio": found.ratio, "low": found.low, "high": found.high, "clear": found.clear}
+        against = picked(speedup(panel.dense, runs), "ratio low high clear")
     names = ("iteration_s", "iteration_p10_s", "iteration_p90_s", "throughput_samples_per_s", "sent_bytes")
     return {
         "scheme": label, "runs": [row.run_id for row in runs], **{name: median_of(runs, name) for name in names},

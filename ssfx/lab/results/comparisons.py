@@ -13,19 +13,21 @@ from statistics import median
 
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
+from ssfx.core.files import read_json
 from ssfx.core.origin import Kind
+from ssfx.core.paths import data_dir
 from ssfx.core.rows import METRICS, Row
 from ssfx.simulator.pricing.degenerate import FAR
 
 DENSE_BASELINE = "ddp"
 
-SCHEME_ORDER = (
-    "ssgd", "wfbp", "ddp", "ddp_fp16", "ddp_bf16", "hierarchical", "omnireduce", "parallax", "topk", "hard_threshold",
-    "per_tensor", "fused_all", "equal_count", "omgs_fixed", "mergecomp", "omgs", "cupcake", "hipress", "espresso",
-    "ssfusion_naive", "ssfusion", "ssfusion_o", "ssfusion_i", "ssfusion_oi", "oktopk", "spardl", "micro", "gtopk",
-    "sparcml", "s2reducer", "cltk", "signsgd", "powersgd", "acpsgd",
-)  # fmt: skip
-"""Order of schemes in every figure: dense ones, then as the papers build on each other; others follow by name."""
+SCHEME_COLOURS: Mapping[str, str] = read_json(data_dir() / "scheme_colours.json")
+"""Of schemes in every figure, in their order there: dense ones, then as the papers build on each other.
+
+Okabe and Ito's colours, distinct with every common form of colour blindness; variants of a scheme share its hue. Others
+follow by name, in black.
+"""
+SCHEME_ORDER = tuple(SCHEME_COLOURS)
 
 _SHARED = (
     "experiment", "cluster", "model", "dataset", "batch_size", "device", "precision", "optimizer", "lr", "momentum",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.lazy import torch
+from ssfx.core.paths import data_dir
 from ssfx.core.user_code import is_own, own_code
 
 if TYPE_CHECKING:
@@ -52,61 +56,19 @@ class Sample:
         return torch.zeros(batch_size, *self.shape, dtype=kind, device="meta")
 
 
-def _digits() -> Sample:
-    return Sample((1, 32, 32), "sgd", "class", 10)
+@cache
+def networks() -> Mapping[str, Mapping[str, Any]]:
+    """Return what data/networks.json says of each model: how it is made, what it takes, its size.
 
-
-def _cifar(num_classes: int) -> Sample:
-    return Sample((3, 32, 32), "sgd", "class", num_classes)
-
-
-def _imagenet(optimizer: str = "sgd") -> Sample:
-    return Sample((3, 224, 224), optimizer, "class", 1000)
-
-
-def _text(seq_len: int, optimizer: str, vocabulary: int) -> Sample:
-    return Sample((seq_len,), optimizer, "next", vocabulary)
+    `network` is a function of `nets` and its arguments, `sample` the fields of Sample, `size` trainable parameters and
+    tensors, tied ones once, `why` a remark.
+    """
+    return {one["name"]: one for one in json.loads((data_dir() / "networks.json").read_text(encoding="utf-8"))}
 
 
 SAMPLES = {
-    **dict.fromkeys(("resnet_tiny", "vgg_tiny", "resnet_mini", "vgg_mini", "resnet152_digits"), _digits()),
-    **dict.fromkeys(("resnet50", "resnet101", "resnet152", "vgg16", "vgg19"), _imagenet()),
-    "vit_large": _imagenet("adamw"),
-    **dict.fromkeys(
-        ("resnet18_cifar10", "resnet50_cifar10", "resnet101_cifar10", "vgg16_cifar10", "googlenet_cifar10",
-         "senet18_cifar10", "resnet20_cifar10", "resnet56_cifar10", "vgg_small_cifar10"), _cifar(10)
-    ),
-    **dict.fromkeys(
-        ("resnet50_cifar100", "resnet152_cifar100", "vgg16_cifar100", "vgg19_cifar100", "densenet40_cifar100"),
-        _cifar(100),
-    ),
-    "vit_huge": _imagenet("adamw"),
-    "vit_small_cifar10": Sample((3, 32, 32), "adamw", "class", 10),
-    "dit_xl": Sample((4, 32, 32), "adamw", "class", 1000),
-    "whisper_large": Sample((80, 3000), "adamw", "transcript", 51865),
-    "llama3_8b": _text(8192, "adamw", 128256),
-    **dict.fromkeys(("qwen3_8b", "qwen3_1_7b", "qwen3_30b_a3b"), _text(4096, "adamw", 151936)),
-    "olmoe_1b_7b": _text(4096, "adamw", 50304),
-    "gpt_oss_20b": _text(4096, "adamw", 201088),
-    "lstm_tiny": _text(128, "sgd", 256),
-    "lstm_mini": _text(32, "adam", 256),
-    "lstm_wikitext2_small": _text(16, "adam", 4096),
-    "gpt2_small_wikitext2": _text(16, "adamw", 4096),
-    "gpt2_mini": _text(32, "adamw", 256),
-    "bert_mini": Sample((32,), "adamw", "span", 113),
-    "gpt2_tiny": _text(128, "adamw", 256),
-    "bert_large_narrow": Sample((128,), "adamw", "span", 257),
-    **dict.fromkeys(("bert_base", "bert_large"), Sample((384,), "adamw", "span", 30522)),
-    **dict.fromkeys(
-        ("bert_base_pretraining", "bert_large_pretraining"), Sample((64,), "adamw", "pretraining", 30522)
-    ),
-    **dict.fromkeys(("gpt2", "gpt2_large", "gpt2_xl"), _text(1024, "adamw", 50257)),
-    "bloom_3b": _text(1024, "adamw", 250880),
-    "lstm_wikitext2": _text(70, "adam", 33278),
-    "lstm_650": _text(30, "sgd", 28869),
-    **dict.fromkeys(("gnmt8", "gnmt16"), Sample((2, 50), "adam", "translation", 32317)),
-    "mask_rcnn": Sample((3, 800, 1216), "sgd", "boxes", 91),
-}  # fmt: skip
+    name: Sample(**{**one["sample"], "shape": tuple(one["sample"]["shape"])}) for name, one in networks().items()
+}
 """Sequence lengths and images of the papers and of the authors' scripts; 30 is PowerSGD's, 50 GNMT's longest sentence.
 Mask R-CNN's images have the shorter side that its authors scale COCO to."""
 

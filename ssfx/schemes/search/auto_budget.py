@@ -169,7 +169,6 @@ def _impossible(kind: Kind, costs: Costs) -> str:
     """Return why the kind cannot be used on these ranks or is not priced, "" if it can."""
     try:
         if kind.compressor is not None:
-            build(kind.compressor).check_world(costs.world_size)
             costs.codec(kind.compressor)
     except ConfigError as error:
         return str(error).partition(";")[0]

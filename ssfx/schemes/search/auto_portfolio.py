@@ -29,7 +29,7 @@ _JOINT = ("fused_all", "cupcake", "mergecomp", "omgs", "topk", "gtopk", "oktopk"
 
 COLLECTIVES = (
     "a2a_ag", "all_gather", "all_gather_twice", "all_reduce", "gtopk", "hierarchical_all_reduce", "micro", "ok_topk",
-    "quantized_all_reduce", "sparcml_rd", "sparcml_split", "spar_reduce_scatter",
+    "quantized_all_reduce", "sparcml_rd", "spar_reduce_scatter",
 )  # fmt: skip
 """All that plans of these schemes and of the search may use."""
 

@@ -15,7 +15,7 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import ITEM_BYTES, Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.base import SparseOptions
+from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import units
@@ -35,7 +35,7 @@ IMPOSSIBLE_S = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfiledOptions(SparseOptions):
+class ProfiledOptions(CompressOptions):
     """Options of schemes that cut by ready times and costs.
 
     profile_iters: dense iterations before the plan, the first of which is not counted.

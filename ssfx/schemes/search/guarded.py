@@ -6,7 +6,7 @@ networks than the one at hand and with its own options set otherwise, and `evalu
 printed is always among them, and wins ties.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -77,22 +77,6 @@ def least(plans: Iterable[One]) -> One:
             best = one
     assert best is not None
     return best
-
-
-@dataclass(frozen=True)
-class Sketch:
-    """What a rule gives, priced before there is a plan of it; `made` makes that."""
-
-    label: str
-    price_s: float
-    made: Callable[[], Plan]
-
-
-def best_sketch(sketches: Iterable[Sketch]) -> Plan:
-    """Return the plan of the least price; its notes say which it is, its price, and that of the first one."""
-    every = list(sketches)
-    best = least(every)
-    return noted(Priced(best.label, best.made(), best.price_s), every[0].price_s)
 
 
 def noted(chosen: Priced, first_s: float) -> Plan:

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations, islice
-from math import comb
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from ssfx.core.errors import ConfigError
 from ssfx.core.lazy import numpy as np
 from ssfx.schemes.search.contiguous_groups import JointModel
 from ssfx.schemes.search.exact_groups import TICK_S, best_by_count
 
 if TYPE_CHECKING:
     from ssfx.schemes.search.exact_groups import Array, Ints
-
-MAX_CHOICES = 200_000
-"""Most choices of all cuts but the last that the binary search goes through."""
 
 
 @dataclass(frozen=True)
@@ -104,30 +99,6 @@ def exhaustive(model: JointModel, max_groups: int) -> Iterator[SearchResult]:
         gap_s, numel = np.diff(model.ready_s).tolist(), np.diff(model.numel).tolist()
         for fusion in islice(best_by_count(gap_s, numel, **model.curves), 2, max_groups):
             yield SearchResult(fusion.stops[:-1], fusion.total_s)
-
-
-def binary(model: JointModel, max_groups: int) -> Iterator[SearchResult]:
-    """Yield the best cuts that the paper's search finds for 1, 2, ... `max_groups` groups.
-
-    Its cost is one search of the last cut for every choice of the others; ConfigError when these are too many.
-    """
-    choices = max((comb(model.num_pieces - 2, groups - 2) for groups in range(2, max_groups + 1)), default=0)
-    if choices > MAX_CHOICES:
-        raise ConfigError(
-            f"scheme=mergecomp: search=binary with max_groups={max_groups} goes through {choices} choices of all cuts "
-            f"but the last (at most {MAX_CHOICES}); use search=exhaustive, or max_groups=2"
-        )
-    yield _best(model, [])
-    for groups in range(2, max_groups + 1):
-        others = list(combinations(range(1, model.num_pieces - 1), groups - 2))
-        before = [np.array(column, dtype=np.int64) for column in zip(*others, strict=True)]
-        first = before[-1] + 1 if before else np.ones(1, dtype=np.int64)
-        last, total_s = search_last_cut(
-            lambda cut, before=before: terms(model, [*before, cut]).total_s,  # type: ignore[misc]
-            first,
-            np.full_like(first, model.num_pieces - 1),
-        )
-        yield _first_best([*before, last], total_s)
 
 
 def search_last_cut(end_s: Callable[[Ints], Array], lo: Ints, hi: Ints) -> tuple[Ints, Array]:

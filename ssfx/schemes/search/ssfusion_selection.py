@@ -7,74 +7,37 @@ Source: SSFusion, Eq. 2, SSFusion, section IV, SSFusion, section IV-C, SSFusion,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ssfx.core.lazy import numpy as np
 
-Allows = Callable[[Any], Any]
-"""Whether so many elements may stay dense; of an array of numbers, for each."""
-
-
-def within_guard(guard: str, dense_numel: Any, total: int, density: float, rho_min: float) -> Any:
-    """Return whether a buffer of `total` elements may leave `dense_numel` of them dense.
-
-    "volume": fewer than the buffer's budget density * total. "strict": few enough that compensation never meets
-    `rho_min`. "none": any number, as in the paper's text.
-    """
-    if guard == "volume":
-        return dense_numel < density * total
-    if guard == "strict":
-        return dense_numel <= (density - rho_min) * total / (1 - rho_min)
-    return True
+LEAST_DENSITY = 0.001
+"""Of compensation."""
 
 
 def select_eq2(
-    numel: Sequence[int], gap_s: Sequence[float], encode_s: Sequence[float], previous_s: float, allows: Allows
+    numel: Sequence[int], gap_s: Sequence[float], encode_s: Sequence[float], previous_s: float, budget: float
 ) -> frozenset[int]:
     """Return the tensors to leave dense: smallest first until backward and encodes fit into `previous_s` (Eq. 2).
 
-    `previous_s` is the exchange of the buffer before. The guard is our addition: without it Eq. 2 is usually
-    unsatisfiable and everything ends up dense.
+    `previous_s` is the exchange of the buffer before. Fewer than `budget` elements may stay dense, which is our
+    addition: without it Eq. 2 is usually unsatisfiable and everything ends up dense.
     """
     sizes, encode = np.array(numel), np.array(encode_s)
     order = np.argsort(sizes, kind="stable")
     compute_s = np.subtract.accumulate([sum(gap_s) + sum(encode_s), *encode[order][:-1]])  # before each is left dense
-    stops = (sizes[order] > 0) & ((compute_s <= previous_s) | ~np.asarray(allows(np.cumsum(sizes[order])), dtype=bool))
+    stops = (sizes[order] > 0) & ((compute_s <= previous_s) | (np.cumsum(sizes[order]) >= budget))
     return frozenset(order[: stops.argmax() if stops.any() else len(order)].tolist())
 
 
-def select_threshold(
-    numel: Sequence[int],
-    gap_s: Sequence[float],
-    encode_s: Sequence[float],
-    exchange_s: Callable[[frozenset[int]], float],
-    allows: Allows,
-) -> frozenset[int]:
-    """Return the tensors up to the size threshold that makes this buffer's own backward, encodes and exchange shortest.
-
-    The rule of the authors' public code; ties go to the smaller threshold. `exchange_s` prices a dense set.
-    """
-    best: tuple[float, frozenset[int]] | None = None
-    for threshold in sorted({0, *numel}):
-        dense = frozenset(i for i, n in enumerate(numel) if n <= threshold)
-        if threshold and not allows(sum(numel[i] for i in dense)):
-            break
-        seconds = sum(gap_s) + sum(s for i, s in enumerate(encode_s) if i not in dense) + exchange_s(dense)
-        if best is None or seconds < best[0]:
-            best = (seconds, dense)
-    assert best is not None  # threshold 0 is always allowed
-    return best[1]
-
-
-def compensated_density(total: int, dense_numel: int, density: float, rho_min: float) -> float:
+def compensated_density(total: int, dense_numel: int, density: float) -> float:
     """Return the density of a buffer's compressed tensors that makes up for `dense_numel` elements sent dense.
 
-    The buffer then still sends density * total elements, unless `rho_min` binds. Never above `density`.
+    The buffer then still sends density * total elements, unless LEAST_DENSITY binds. Never above `density`.
     """
     if not 0 < dense_numel < total:
         return density
-    return min(density, max(rho_min, (density * total - dense_numel) / (total - dense_numel)))
+    return min(density, max(LEAST_DENSITY, (density * total - dense_numel) / (total - dense_numel)))
 
 
 def choose_host(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from ssfx.collectives import Reducer, collectives
 from ssfx.collectives.pairs import PAIR_BYTES
@@ -29,20 +29,27 @@ from ssfx.simulator.pricing.message_sizes import lane_load
 
 @dataclass(frozen=True, kw_only=True)
 class JointOptions(CompressOptions):
-    """`grouping` "all": one vector for the whole model, after backward. "cap": DDP's buckets, during backward."""
+    """No options of its own: one vector for the whole model, after backward."""
 
     compressor: str = "topk"
-    grouping: Literal["all", "cap"] = "all"
 
 
 def joint_plan(
-    scheme: str, profile: Profile, costs: Costs, options: JointOptions, collective: str, **also: Any
+    scheme: str,
+    profile: Profile,
+    costs: Costs,
+    options: JointOptions,
+    collective: str,
+    *,
+    capped: bool = False,
+    **also: Any,
 ) -> Plan:
-    """Return the plan that hands every joint group to one compressor call and then to `collective`.
+    """Return the plan that hands the joint vector of each dtype to one compressor call and then to `collective`.
 
-    Its options are those that the scheme has under the same name, and `also`.
-    A group for which this would not send fewer bytes than an all-reduce travels dense, in DDP's buckets, and the notes
-    say so (D-29). One rank alone, or density 1 with a compressor that selects, is dense throughout.
+    Its options are those that the scheme has under the same name, and `also`. `capped`: a vector for each of DDP's
+    buckets instead. A vector for which this would not send fewer bytes than an all-reduce travels dense, in DDP's
+    buckets, and the notes say so (D-29). One rank alone, or density 1 with a compressor that selects, is dense
+    throughout.
     ConfigError for an option of the compressor that would have no effect.
     """
     options_there = asdict(collectives[collective].options)
@@ -55,8 +62,12 @@ def joint_plan(
     notes: list[tuple[str, str]] = []
 
     def buckets(part: Profile) -> Iterator[Bucket]:
-        for pieces in _pieces(part, options.grouping):
-            group = joined(pieces)
+        tensors = units(part.tensors)
+        nbytes = [sum(spec.nbytes for spec in group) for group in tensors]
+        caps = cap_groups(nbytes, FIRST_BUCKET_BYTES, BUCKET_CAP_BYTES)
+        pieces = [joined(tensors[cap.start : cap.stop]) for cap in caps]
+        for together in [[piece] for piece in pieces] if capped else [pieces]:
+            group = joined(together)
             lane = Lane(collective, (Segment(tuple(spec.name for spec in group), options.compressor, density),))
             excess = _excess(scheme, group, lane, costs.world_size) if compresses else ""
             if excess:
@@ -64,18 +75,9 @@ def joint_plan(
             if compresses and not excess and any(spec.numel for spec in group):
                 yield Bucket((lane,))
             else:
-                yield from (Bucket((dense.lane([piece]),)) for piece in pieces)
+                yield from (Bucket((dense.lane([piece]),)) for piece in together)
 
     return replace(plan_per_dtype(scheme, profile, costs.world_size, buckets), notes=tuple(notes))
-
-
-def _pieces(part: Profile, grouping: str) -> list[list[Group]]:
-    """Return every joint group as the DDP buckets that it consists of."""
-    tensors = units(part.tensors)
-    nbytes = [sum(spec.nbytes for spec in group) for group in tensors]
-    caps = cap_groups(nbytes, FIRST_BUCKET_BYTES, BUCKET_CAP_BYTES)
-    pieces = [joined(tensors[cap.start : cap.stop]) for cap in caps]
-    return [pieces] if grouping == "all" else [[piece] for piece in pieces]
 
 
 def _excess(scheme: str, group: Group, lane: Lane, world_size: int) -> str:

@@ -6,7 +6,7 @@ from numba import carray
 
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.vector import floats_at
-from ssfx.compressors.kernels.interface import COPY, DGC, READY, RESIDUAL
+from ssfx.compressors.kernels.interface import COPY, READY, RESIDUAL
 
 KIND, ADDRESS, START, LENGTH = range(4)
 """Columns of the table of pieces: how it is accumulated, where its gradient lies, and its part of the flat vector."""
@@ -34,14 +34,6 @@ def _dgc(grad, old, new, old_momentum, new_momentum, decay):  # type: ignore[no-
         new[i] = old[i] + momentum
 
 
-@compiled()
-def _nesterov(grad, old, new, old_momentum, new_momentum, decay):  # type: ignore[no-untyped-def]
-    for i in range(len(new)):
-        momentum = decay * (old_momentum[i] + grad[i])
-        new_momentum[i] = momentum
-        new[i] = old[i] + grad[i] + momentum
-
-
 @compiled(inline="always")
 def accumulate(kind, grad, old, new, old_momentum, new_momentum, decay, gain):  # type: ignore[no-untyped-def]
     """Write `new` (and `new_momentum`) of one chunk; for DGC `decay` is the momentum.
@@ -52,10 +44,8 @@ def accumulate(kind, grad, old, new, old_momentum, new_momentum, decay, gain):  
         _copy(grad, new)
     elif kind == RESIDUAL:
         _residual(grad, old, new, decay, gain)
-    elif kind == DGC:
-        _dgc(grad, old, new, old_momentum, new_momentum, decay)
     else:
-        _nesterov(grad, old, new, old_momentum, new_momentum, decay)
+        _dgc(grad, old, new, old_momentum, new_momentum, decay)
 
 
 @compiled()

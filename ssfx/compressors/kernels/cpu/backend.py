@@ -19,7 +19,7 @@ from ssfx.compressors.kernels.cpu.blocks import take_blocks as take_blocks
 from ssfx.compressors.kernels.cpu.random_keys import signed
 from ssfx.compressors.kernels.cpu.sampling import ID_STEP, RUN, sample_of
 from ssfx.compressors.kernels.cpu.take import SPARE
-from ssfx.compressors.kernels.interface import READY, Form, Moments, Rule, Tail
+from ssfx.compressors.kernels.interface import DGC, READY, Form, Moments, Rule, Tail
 from ssfx.compressors.kernels.narrow import round_values
 from ssfx.core.lazy import torch
 
@@ -124,7 +124,8 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     grads = batch.grads  # they must live until the kernel has read them
     source = _point(batch)
     exact, form = payload.values is batch.payload.values, source.form
-    clear, mask = (exact and form.clear, exact and form.mask) if form is not None else (False, False)
+    clear = exact and form is not None and form.clear
+    mask = clear and form is not None and form.kind == DGC
     compiled.select(
         work.table, source.pieces, source.vectors, source.weights, source.keys, least, payload.indices, payload.room,
         batch.base, clear, mask, signed(batch.seed), batch.step, batch.rank, work.buffers,
@@ -186,14 +187,6 @@ def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
     number, total, square = torch.from_numpy(out)
     least = torch.from_numpy(smallest.view(np.float32)).double()
     return Tail(number, total, square, torch.where(number > 0, least, torch.inf))
-
-
-def log_sum(batch: Batch) -> torch.Tensor:
-    """Return the sum of the natural logarithms of every segment's non-zero magnitudes, all of them finite."""
-    work = _statistics(batch)
-    out = np.empty(len(work.segments))
-    statistics.log_sums(work.segments, batch.vector.numpy(), out)
-    return torch.from_numpy(out)
 
 
 def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torch.Tensor) -> None:

@@ -38,12 +38,11 @@ _ANY_ORDER = {"reassoc", "nsz"}  # lets sums vectorise; NaN and Inf stay what th
 
 
 @compiled()
-def ternary_codes(a, noise, scale, codes):  # type: ignore[no-untyped-def]
-    """Write 1 + sign(a) where noise * scale < |a|, else 1."""
+def vote_codes(a, codes):  # type: ignore[no-untyped-def]
+    """Write 1 + sign(a)."""
     for i in range(len(a)):
-        kept = np.int32(noise[i] * scale < abs(a[i]))
-        negative = np.int32(a[i] < np.float32(0))
-        codes[i] = np.uint8(np.int32(1) + np.int32(kept - np.int32(2) * np.int32(kept & negative)))
+        positive, negative = np.int32(a[i] > np.float32(0)), np.int32(a[i] < np.float32(0))
+        codes[i] = np.uint8(np.int32(1) + np.int32(positive - negative))
 
 
 @compiled()
@@ -174,9 +173,10 @@ def unpack(packed, bits, codes):  # type: ignore[no-untyped-def]
         rest[j] = (int(packed[whole]) >> (8 - bits * (j + 1))) & ((1 << bits) - 1)
 
 
-def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, block: int, out: torch.Tensor) -> None:
-    """Add to `out` what each bit stands for: `low` or `high` (float32 [G]) of its block."""
-    _add_signs(payload.codes.numpy(), low.numpy(), high.numpy(), block or max(1, out.numel()), out.numpy())
+def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, out: torch.Tensor) -> None:
+    """Add to `out` what each bit stands for: `low` or `high` (float32 [1])."""
+    if out.numel():
+        _add_signs(payload.codes.numpy(), np.float32(low.item()), np.float32(high.item()), out.numpy())
 
 
 def add_levels(payload: Payload, bits: int, steps: torch.Tensor, bucket: int, out: torch.Tensor) -> None:
@@ -186,17 +186,13 @@ def add_levels(payload: Payload, bits: int, steps: torch.Tensor, bucket: int, ou
 
 
 @compiled()
-def _add_signs(codes, lows, highs, size, out):  # type: ignore[no-untyped-def]
+def _add_signs(codes, low, high, out):  # type: ignore[no-untyped-def]
     waiting = np.empty(CHUNK, np.uint8)
-    n = len(out)
-    for g in range(0, n, size):
-        end = min(g + size, n)
-        low, high = lows[g // size], highs[g // size]
-        for start in range(g, end, CHUNK):
-            target = out[start : min(start + CHUNK, end)]
-            unpack(codes[start // 8 :], 1, waiting[: len(target)])
-            for i in range(len(target)):
-                target[i] += high if waiting[i] else low
+    for start in range(0, len(out), CHUNK):
+        target = out[start : min(start + CHUNK, len(out))]
+        unpack(codes[start // 8 :], 1, waiting[: len(target)])
+        for i in range(len(target)):
+            target[i] += high if waiting[i] else low
 
 
 @compiled()

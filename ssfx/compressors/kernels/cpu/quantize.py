@@ -6,7 +6,6 @@ they are packed. Levels and signs find their scales on the way, others find them
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +22,7 @@ from ssfx.compressors.kernels.cpu.codes import (
     pack_signs,
     sum_of_squares,
     sums_by_sign,
-    ternary_codes,
-    unpack,
+    vote_codes,
 )
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.random_keys import key, signed
@@ -32,10 +30,6 @@ from ssfx.compressors.kernels.reference.pack import (
     FIRST,
     RESOLUTION,
     SECOND,
-    Matrices,
-    Split,
-    add_means,
-    means_of_columns,
     offset_of,
     segments,
 )
@@ -47,28 +41,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ssfx.wire.batch import Batch
-    from ssfx.wire.payload import Payload
 
 __all__ = [
-    "add_columns",
     "add_levels",
     "add_signs",
-    "agreed_levels",
-    "column_means",
-    "largest_kept",
     "levels",
     "norms",
     "scaled_signs",
     "signed_votes",
     "signs",
-    "ternary",
     "two_means",
 ]
 
 LO, NUMEL, SCALE, CODE, TENSOR = range(5)
 """Columns of the segment table: where a segment's numbers, scales and codes begin, and the tensor of its noise."""
-_EUCLIDEAN, _LARGEST, _MEAN, _GIVEN, _TERNARY = range(5)
-"""What the scale of a bucket is: its norm, largest or mean magnitude, or there beforehand, of levels or of -1, 0, 1."""
+_EUCLIDEAN, _LARGEST, _MEAN = range(3)
+"""What the scale of a bucket is: its norm, largest or mean magnitude."""
 _NAN = np.float32(np.nan)
 _MOST = np.finfo(np.float32).max
 
@@ -80,19 +68,14 @@ def signs(batch: Batch) -> None:
 
 def signed_votes(batch: Batch) -> None:
     """Codes of two bits: 1 + sign(a). Scale: 1, or NaN for a segment that is not finite."""
-    for _, payload, _ in segments(batch):
-        payload.scales.zero_()  # every element beats its noise times 0, but for zeros
-    _run_at_random(batch, _levels, 2, 1, 1, 0, _TERNARY, True)
-    for a, payload, _ in segments(batch):
-        norms(a, 0, True, payload.scales)
-        payload.scales.mul_(0).add_(1)
+    _run(batch, _votes)
 
 
-def scaled_signs(batch: Batch, block: int) -> None:
-    """Codes: 1 where a >= 0. Scales: the mean of |a| of every `block` elements; 0 means the whole segment."""
+def scaled_signs(batch: Batch) -> None:
+    """Codes: 1 where a >= 0. Scale: the mean of |a|."""
     signs(batch)
     for a, payload, _ in segments(batch):
-        _norms(a.numpy(), block or a.numel(), _MEAN, payload.scales.numpy())
+        _norms(a.numpy(), a.numel(), _MEAN, payload.scales.numpy())
 
 
 def two_means(batch: Batch) -> None:
@@ -101,30 +84,6 @@ def two_means(batch: Batch) -> None:
     for a, payload, _ in segments(batch):
         above, below, number = sums_by_sign(a.numpy())
         payload.scales[0], payload.scales[1] = below / max(1, a.numel() - number), above / max(1, number)
-
-
-def column_means(batch: Batch, split: Split) -> None:
-    """Codes: 1 where a >= 0. Scales: of every column the mean of the others and of these, 0 for an empty class."""
-    signs(batch)
-    for part in batch.parts:
-        means_of_columns(batch.vector[part.lo : part.hi], split(part.shapes), batch.share(part).scales)
-
-
-def add_columns(payload: Payload, means: torch.Tensor, matrices: Matrices, out: torch.Tensor) -> None:
-    """Add to `out` what each bit stands for: the low or high mean (float32, as the scales) of its column."""
-    bits = torch.empty(out.numel(), dtype=torch.uint8)
-    unpack(payload.codes.numpy(), 1, bits.numpy())
-    add_means(bits.view(torch.bool), means, matrices, out)
-
-
-def ternary(batch: Batch, clip: float) -> None:
-    """Codes: 1 + sign(a) with probability |a| / scale, else 1. Scale: the largest |a|, at most `clip` deviations.
-
-    Nothing below the mean's magnitude is clipped, so a constant segment is sent as it is. `clip` 0: no limit.
-    """
-    for a, payload, _ in segments(batch):
-        largest_kept(a, clip, payload.scales)
-    _run_at_random(batch, _levels, 2, 1, 1, 0, _TERNARY, False)
 
 
 def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False) -> None:
@@ -136,31 +95,9 @@ def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = 
     _run_at_random(batch, _levels, bits, top, offset_of(bits), bucket, _LARGEST if largest else _EUCLIDEAN, nearest)
 
 
-def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
-    """Values (int8): levels up to `top` of the scales in `first`; nothing useful where one of them is not finite."""
-    batch.accumulate()
-    table: NDArray[np.int64] = batch.once("agreed", lambda: _agreed(batch))
-    payload = batch.payload
-    _levels(
-        table, batch.vector.numpy(), payload.first.numpy(), payload.values.numpy().view(np.uint8),
-        signed(batch.seed), batch.step, batch.rank, 8, top, 0, bucket, _GIVEN, False,
-    )  # fmt: skip
-
-
 def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
     """`out` holds the Euclidean norm of every bucket of `a`, or its largest |a|; NaN if it is not finite."""
     _norms(a.numpy(), bucket or max(1, a.numel()), _LARGEST if largest else _EUCLIDEAN, out.numpy())
-
-
-def largest_kept(a: torch.Tensor, clip: float, out: torch.Tensor) -> None:
-    """`out` [1] holds the scale of `ternary`: the largest |a|, at most `clip` deviations; NaN if it is not finite."""
-    norms(a, 0, True, out)
-    if clip:
-        n = a.numel()
-        above, below, _ = sums_by_sign(a.numpy())
-        mean = (above + below) / n
-        deviation = math.sqrt(max(0.0, sum_of_squares(a.numpy()) / n - mean * mean))
-        out.clamp_(max=max(clip * deviation, abs(mean)))
 
 
 def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
@@ -172,11 +109,6 @@ def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
 
 def _run_at_random(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
     _run(batch, kernel, signed(batch.seed), batch.step, batch.rank, *settings)
-
-
-def _agreed(batch: Batch) -> NDArray[np.int64]:
-    rows = [(p.lo, p.numel, p.starts.first, p.starts.values, p.tensor_id) for p in batch.parts if p.numel]
-    return np.array(rows, np.int64).reshape(-1, TENSOR + 1)
 
 
 def _table(batch: Batch) -> NDArray[np.int64]:
@@ -194,6 +126,21 @@ def _signs(table, vector, scales, codes):  # type: ignore[no-untyped-def]
             chunk = a[start : start + CHUNK]
             largest = max(largest, largest_key(chunk))
             pack_signs(chunk, codes[code + start // 8 :])
+        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
+
+
+@compiled()
+def _votes(table, vector, scales, codes):  # type: ignore[no-untyped-def]
+    waiting = np.empty(CHUNK, np.uint8)
+    for s in range(len(table)):
+        n, code = table[s, NUMEL], table[s, CODE]
+        a = vector[table[s, LO] : table[s, LO] + n]
+        largest = np.int32(0)
+        for start in range(0, n, CHUNK):
+            chunk = a[start : start + CHUNK]
+            largest = max(largest, largest_key(chunk))
+            vote_codes(chunk, waiting[: len(chunk)])
+            pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
         scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
 
 
@@ -246,9 +193,7 @@ def _levels(  # type: ignore[no-untyped-def]
             while at < stop:
                 if at == end:  # where the next bucket begins
                     end = min(at + size, n)
-                    if kind < _GIVEN:
-                        scales[scale + at // size] = _norm(a[at:end], kind)
-                    norm = scales[scale + at // size]
+                    norm = scales[scale + at // size] = _norm(a[at:end], kind)
                 upto = min(end, stop)
                 if not np.isfinite(norm):
                     exact[at - start : upto - start] = 0
@@ -260,12 +205,7 @@ def _levels(  # type: ignore[no-untyped-def]
                 noise[: len(chunk)] = np.float32(0.5)
             else:
                 uniform(noise_key, start, noise[: len(chunk)])
-            if kind == _TERNARY and np.isnan(norm):
-                made[:] = 0
-            elif kind == _TERNARY:
-                ternary_codes(chunk, noise, norm, made)
-            else:
-                level_codes(chunk, exact, noise, top, zero, made)
+            level_codes(chunk, exact, noise, top, zero, made)
             if bits < 8:
                 pack(made, bits, codes[code + start * bits // 8 :])
 

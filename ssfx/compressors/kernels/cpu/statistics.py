@@ -6,8 +6,6 @@ they become vector code. Source: D-11, D-22, D-23, D-38.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ssfx.compressors.kernels.cpu.accumulate import CHUNK, LENGTH, START, accumulate_chunk
@@ -21,9 +19,6 @@ LEAVE_OUT = np.int32(-1)
 
 _SUMS = {"reassoc", "nsz"}  # sums may be taken in any order; NaN and Inf keep their meaning
 _ABOVE_ALL = np.int32(0x7FFFFFFF)
-_MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
-_ONE = np.int64(0x3FF0000000000000)
-_FACTORS = 512  # numbers below 2 whose product is below the largest float64
 
 
 @compiled(fastmath=_SUMS)
@@ -67,20 +62,6 @@ def _chunk_tail(keys, least, kept):  # type: ignore[no-untyped-def]
         other = np.int32(key | np.int32(~reached & MAGNITUDE))
         smallest = other if other < smallest else smallest
     return smallest
-
-
-@compiled(fastmath=_SUMS)
-def _chunk_log_sum(wide):  # type: ignore[no-untyped-def]
-    """Return the sum of the logarithms of positive float64 numbers: of the product of their mantissas, in one go."""
-    bits = wide.view(np.int64)
-    product = 1.0
-    exponents = np.int64(0)
-    for i in range(len(wide)):
-        exponents += bits[i] >> 52
-        bits[i] = (bits[i] & _MANTISSA) | _ONE
-    for i in range(len(wide)):
-        product *= wide[i]
-    return math.log(product) + (exponents - 1023 * len(wide)) * math.log(2.0)
 
 
 @compiled()
@@ -134,19 +115,6 @@ def tails(segments, keys, least, out, smallest):  # type: ignore[no-untyped-def]
                 out[0, s] += count
                 out[1, s] += total
                 out[2, s] += square
-
-
-@compiled()
-def log_sums(segments, vector, out):  # type: ignore[no-untyped-def]
-    """Write [S]: the sum of the natural logarithms of the magnitudes that are not zero."""
-    wide = np.empty(_FACTORS, np.float64)
-    out[:] = 0
-    for s in range(len(segments)):
-        for chunk in range(segments[s, LO], segments[s, HI], _FACTORS):
-            a = vector[chunk : min(chunk + _FACTORS, segments[s, HI])]
-            for i in range(len(a)):
-                wide[i] = abs(np.float64(a[i])) if a[i] != 0 else 1.0
-            out[s] += _chunk_log_sum(wide[: len(a)])
 
 
 @compiled()

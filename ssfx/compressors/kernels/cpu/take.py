@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from ssfx.compressors.kernels.cpu.accumulate import ADDRESS, KIND, START, accumulate_chunk
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.vector import INT32, WHOLE, WIDTH, all_equal, append, floats_at, positions_from
-from ssfx.compressors.kernels.interface import COPY, DGC, READY, RESIDUAL
+from ssfx.compressors.kernels.interface import COPY, READY, RESIDUAL
 
 MAGNITUDE = np.int32(0x7FFFFFFF)
 SPARE = WIDTH
@@ -82,13 +82,6 @@ def _dgc(lanes: _Vectors) -> Any:
     momentum = lanes.add(lanes.times(lanes.decay, lanes.load("old_momentum")), lanes.load("grad"))
     lanes.store(momentum, "new_momentum")
     return lanes.add(lanes.load("old"), momentum)
-
-
-def _nesterov(lanes: _Vectors) -> Any:
-    grad = lanes.load("grad")
-    momentum = lanes.times(lanes.decay, lanes.add(lanes.load("old_momentum"), grad))
-    lanes.store(momentum, "new_momentum")
-    return lanes.add(lanes.add(lanes.load("old"), grad), momentum)
 
 
 def _there(lanes: _Vectors) -> Any:
@@ -150,9 +143,7 @@ def _taking(accumulated: Callable[[_Vectors], Any], past_caches: bool = False) -
     return take
 
 
-_take_copied, _take_residual, _take_dgc, _take_nesterov, _take_there = map(
-    _taking, (_copied, _residual, _dgc, _nesterov, _there)
-)
+_take_copied, _take_residual, _take_dgc, _take_there = map(_taking, (_copied, _residual, _dgc, _there))
 _take_residual_past_caches = _taking(_residual, past_caches=True)
 
 
@@ -181,15 +172,12 @@ def take_chunk(piece, lo, hi, vectors, weights, keys, least, clear, found, taken
     elif kind == COPY:
         for i in range(lo, whole, WIDTH):
             count = _take_copied(grad, start, vectors, weights, i, least, clear, found, taken, count)
-    elif kind == DGC:
-        for i in range(lo, whole, WIDTH):
-            count = _take_dgc(grad, start, vectors, weights, i, least, clear, found, taken, count)
     elif kind == READY:
         for i in range(lo, whole, WIDTH):
             count = _take_there(grad, start, vectors, weights, i, least, clear, found, taken, count)
     else:
         for i in range(lo, whole, WIDTH):
-            count = _take_nesterov(grad, start, vectors, weights, i, least, clear, found, taken, count)
+            count = _take_dgc(grad, start, vectors, weights, i, least, clear, found, taken, count)
     if whole < hi:
         accumulate_chunk(piece, whole, hi, vectors, weights)
         for i in range(whole, hi):

@@ -72,11 +72,6 @@ def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
     )
 
 
-def log_sum(batch: Batch) -> torch.Tensor:
-    """Return the sum of the natural logarithms of every segment's non-zero magnitudes, all of them finite."""
-    return torch.stack([a[a != 0].abs().double().log().sum() for a in _segments(batch)])
-
-
 def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torch.Tensor) -> None:
     """Every segment's slots hold what reaches `sure`, filled up from what reaches `band`, ascending, then zeros.
 

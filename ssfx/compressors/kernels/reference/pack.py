@@ -7,7 +7,7 @@ finite its scale is NaN, so that every receiver sees it. Source: D-8, D-25.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ssfx.core.lazy import torch
@@ -20,11 +20,6 @@ FIRST, SECOND = 0x21F0AAAD, 0xD35A2D97
 """Odd multipliers of the noise hash."""
 RESOLUTION = 2.0**-24
 _32 = 0xFFFFFFFF
-_PIECE = 1 << 16
-"""Elements whose temporaries stay in the cache of a CPU."""
-Matrices = tuple[tuple[int, int, int, int], ...]
-"""Of every tensor of a segment: where it begins, rows, columns, and where its scales begin: low means, then high."""
-Split = Callable[[tuple[tuple[int, ...], ...]], Matrices]
 
 
 def uniform(key: int, numel: int, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -61,11 +56,6 @@ def levels_of(a: torch.Tensor, per_unit: torch.Tensor, top: int, noise: torch.Te
     return torch.copysign((below + (noise < exact - below)).clamp(max=top), a)
 
 
-def ternary_of(a: torch.Tensor, scale: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Return sign(a) where noise * scale < |a|, else 0, as float32."""
-    return a.sign() * (noise * scale < a.abs())
-
-
 def signs(batch: Batch) -> None:
     """Codes: 1 where a >= 0. Scale: 1, or NaN for a segment that is not finite."""
     for a, payload, _ in segments(batch):
@@ -80,11 +70,11 @@ def signed_votes(batch: Batch) -> None:
         payload.scales.copy_(1 + 0 * a.abs().max())
 
 
-def scaled_signs(batch: Batch, block: int) -> None:
-    """Codes: 1 where a >= 0. Scales: the mean of |a| of every `block` elements; 0 means the whole segment."""
+def scaled_signs(batch: Batch) -> None:
+    """Codes: 1 where a >= 0. Scale: the mean of |a|."""
     for a, payload, _ in segments(batch):
         payload.codes.copy_(pack(a >= 0, 1))
-        payload.scales.copy_(_blocks(a.double().abs(), block).sum(1) / _lengths(a, block))
+        payload.scales.copy_(a.double().abs().sum() / a.numel())
 
 
 def two_means(batch: Batch) -> None:
@@ -95,52 +85,6 @@ def two_means(batch: Batch) -> None:
         wide, numbers = a.double(), torch.stack([(~high).sum(), high.sum()])
         totals = torch.stack([wide.where(~high, 0).sum(), wide.where(high, 0).sum()])
         payload.scales.copy_(totals / numbers.clamp(min=1))
-
-
-def column_means(batch: Batch, split: Split) -> None:
-    """Codes: 1 where a >= 0. Scales: of every column the mean of the others and of these, 0 for an empty class."""
-    batch.accumulate()
-    for part in batch.parts:
-        a, payload = batch.vector[part.lo : part.hi], batch.share(part)
-        payload.codes.copy_(pack(a >= 0, 1))
-        means_of_columns(a, split(part.shapes), payload.scales)
-
-
-def means_of_columns(a: torch.Tensor, matrices: Matrices, scales: torch.Tensor) -> None:
-    """`scales` hold for every column the mean of its negative elements and of the others, 0 for an empty class."""
-    for start, rows, columns, scale in matrices:
-        matrix = a[start : start + rows * columns].view(rows, columns)
-        below, above, number = torch.zeros(3, columns, dtype=torch.float64, device=a.device)
-        for piece in matrix.split(max(1, _PIECE // columns) if a.device.type == "cpu" else rows):
-            wide = piece.double()
-            high = wide.clamp(min=0)
-            below += (wide - high).sum(0)
-            above += high.sum(0)
-            number += (piece >= 0).double().sum(0)  # sums of booleans are slow on a CPU
-        scales[scale : scale + columns] = below / (rows - number).clamp(min=1)
-        scales[scale + columns : scale + 2 * columns] = above / number.clamp(min=1)
-
-
-def ternary(batch: Batch, clip: float) -> None:
-    """Codes: 1 + sign(a) with probability |a| / scale, else 1. Scale: the largest |a|, at most `clip` deviations.
-
-    Nothing below the mean's magnitude is clipped, so a constant segment is sent as it is. `clip` 0: no limit.
-    """
-    for a, payload, key in segments(batch):
-        largest_kept(a, clip, payload.scales)
-        codes = 1 + ternary_of(a, payload.scales, uniform(key, a.numel(), a.device))
-        payload.codes.copy_(pack(codes.where(torch.isfinite(payload.scales), 0), 2))
-
-
-def largest_kept(a: torch.Tensor, clip: float, out: torch.Tensor) -> None:
-    """`out` [1] holds the scale of `ternary`: the largest |a|, at most `clip` deviations; NaN if it is not finite."""
-    scale = a.abs().max().double()
-    if clip:
-        wide, n = a.double(), a.numel()
-        mean = wide.sum() / n
-        deviation = ((wide * wide).sum() / n - mean * mean).clamp(min=0).sqrt()
-        scale = torch.minimum(scale, torch.maximum(clip * deviation, mean.abs()))
-    out.copy_(scale + 0 * a.abs().max())
 
 
 def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
@@ -162,12 +106,6 @@ def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = 
         payload.codes.copy_(pack((level.int() + offset) & 255, bits))
 
 
-def agreed_levels(batch: Batch, top: int, bucket: int) -> None:
-    """Values (int8): levels up to `top` of the scales in `first`; nothing useful where one of them is not finite."""
-    for a, payload, key in segments(batch):
-        payload.values.copy_(_levels(a, payload.first, bucket, top, key))
-
-
 def _levels(a: torch.Tensor, scales: torch.Tensor, bucket: int, top: int, key: int | None) -> torch.Tensor:
     finite, size = torch.isfinite(scales), bucket or a.numel()
     per_unit = per_unit_of(scales.where(finite, 0), top).repeat_interleave(size)[: a.numel()]
@@ -176,24 +114,9 @@ def _levels(a: torch.Tensor, scales: torch.Tensor, bucket: int, top: int, key: i
     return level.where(finite.repeat_interleave(size)[: a.numel()], 0)
 
 
-def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, block: int, out: torch.Tensor) -> None:
-    """Add to `out` what each bit stands for: `low` or `high` (float32 [G]) of its block."""
-    size, n = block or out.numel(), out.numel()
-    bits = unpack(payload.codes, 1, n) > 0
-    out.add_(torch.where(bits, high.repeat_interleave(size)[:n], low.repeat_interleave(size)[:n]))
-
-
-def add_columns(payload: Payload, means: torch.Tensor, matrices: Matrices, out: torch.Tensor) -> None:
-    """Add to `out` what each bit stands for: the low or high mean (float32, as the scales) of its column."""
-    add_means(unpack(payload.codes, 1, out.numel()) > 0, means, matrices, out)
-
-
-def add_means(bits: torch.Tensor, means: torch.Tensor, matrices: Matrices, out: torch.Tensor) -> None:
-    """Add to `out` the low mean of its column where a bit is 0, and else the high one."""
-    for start, rows, columns, scale in matrices:
-        own = slice(start, start + rows * columns)
-        low, high = means[scale : scale + columns], means[scale + columns : scale + 2 * columns]
-        out[own].view(rows, columns).add_(torch.where(bits[own].view(rows, columns), high, low))
+def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, out: torch.Tensor) -> None:
+    """Add to `out` what each bit stands for: `low` or `high` (float32 [1])."""
+    out.add_(torch.where(unpack(payload.codes, 1, out.numel()) > 0, high, low))
 
 
 def add_levels(payload: Payload, bits: int, steps: torch.Tensor, bucket: int, out: torch.Tensor) -> None:
@@ -225,9 +148,3 @@ def segments(batch: Batch) -> Iterator[tuple[torch.Tensor, Payload, int]]:
 def _blocks(a: torch.Tensor, block: int) -> torch.Tensor:
     """Return `a` as rows of one block, the last one filled up with zeros."""
     return torch.nn.functional.pad(a, (0, -a.numel() % block)).view(-1, block) if block else a.view(1, -1)
-
-
-def _lengths(a: torch.Tensor, block: int) -> torch.Tensor:
-    """Return how many elements each block has."""
-    ones = torch.ones(1, dtype=torch.float64, device=a.device).expand(a.numel())
-    return _blocks(ones, block).sum(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ssfx.compressors.kernels.interface import READY, Moments, Rule, Tail
+from ssfx.compressors.kernels.interface import DGC, READY, Moments, Rule, Tail
 from ssfx.compressors.kernels.reference.blocks import block_norms as block_norms
 from ssfx.compressors.kernels.reference.blocks import largest_of_chunks as largest_of_chunks
 from ssfx.compressors.kernels.reference.blocks import take_blocks as take_blocks
@@ -97,15 +97,6 @@ def tail(batch: Batch, thresholds: torch.Tensor) -> Tail:
         return Tail(*plan.add_up(partial, statistics.SMALLEST))
 
 
-def log_sum(batch: Batch) -> torch.Tensor:
-    """Return the sum of the natural logarithms of every segment's non-zero magnitudes, all of them finite."""
-    plan = _plan(batch)
-    with accelerator.device_of(batch.vector):
-        partial = plan.partial(1)
-        statistics.log_sums[plan.grid](plan.blocks, batch.vector, partial, **_OPTIONS)
-        return plan.add_up(partial, statistics.SUM)[0]
-
-
 def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torch.Tensor) -> None:
     """Every segment's slots hold what reaches `sure`, filled up from what reaches `band`, ascending, then zeros.
 
@@ -133,7 +124,7 @@ def _compact(batch: Batch, work: _Selection, rotate: bool) -> None:
     )
     compaction.write[plan.grid](
         plan.blocks, work.segments, work.state, work.before, vector, momentum, payload.indices, payload.values,
-        batch.step, batch.base, ROTATE=rotate, CLEAR=clear, MASK=clear and form is not None and form.mask,
+        batch.step, batch.base, ROTATE=rotate, CLEAR=clear, MASK=clear and form is not None and form.kind == DGC,
         **_WRITE_OPTIONS,
     )  # fmt: skip
     batch.cleared = clear

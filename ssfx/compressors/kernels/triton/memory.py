@@ -23,7 +23,6 @@ BLOCK_COLUMNS = tl.constexpr(4)
 READY = tl.constexpr(interface.READY)
 COPY = tl.constexpr(interface.COPY)
 RESIDUAL = tl.constexpr(interface.RESIDUAL)
-DGC = tl.constexpr(interface.DGC)
 NOTHING = tl.constexpr(0)
 FLOAT32 = tl.constexpr(1)
 FLOAT16 = tl.constexpr(2)
@@ -91,12 +90,8 @@ def accumulated(sources, piece, at, exists, vectors, weights, FORM: tl.constexpr
                     a = decay * a + gain * grad
                 else:
                     momentum = tl.load(old_momentum + at, mask=exists, other=0.0)
-                    if FORM == DGC:
-                        momentum = decay * momentum + grad
-                        a = a + momentum
-                    else:
-                        momentum = decay * (momentum + grad)
-                        a = a + grad + momentum
+                    momentum = decay * momentum + grad
+                    a = a + momentum
                     tl.store(new_momentum + at, momentum, mask=exists)
             tl.store(new + at, a, mask=exists)
     return a

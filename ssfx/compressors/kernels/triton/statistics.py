@@ -49,15 +49,6 @@ def tails(blocks, vector, thresholds, partial, SUMS: tl.constexpr):
 
 
 @triton.jit
-def log_sums(blocks, vector, partial):
-    """Write [B]: the sum of the natural logarithms of the magnitudes that are not zero."""
-    at, exists, _, _ = block_of(blocks)
-    a = tl.load(vector + at, mask=exists, other=0.0)
-    wide = tl.where(a == 0, 1.0, tl.abs(a)).to(tl.float64)
-    tl.store(partial + tl.program_id(0), tl.sum(tl.log(wide)))
-
-
-@triton.jit
 def add_up(spans, partial, out, num_blocks, COLUMNS: tl.constexpr, LAST: tl.constexpr, TILE: tl.constexpr):
     """Write [COLUMNS, S] from the partial results [COLUMNS, B]; `spans` [S, 2]: each segment's first block and number.
 
