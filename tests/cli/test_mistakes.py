@@ -80,7 +80,7 @@ OTHERS = {
     "advise model=gpt2 cluster=64gpu train_steps=-5": "train_steps=10000",
     "advise model=gpt2 cluster=64gpu compiled=true": "'cluster.host_us=0'",
     "simulate model=gpt2 cluster=64gpu scheme=ddp bucket_cap_mb=50": "'scheme.bucket_cap_bytes'",
-    "trace mine.json": "ssfx profile trace=mine.json",
+    "show --trace mine.json": "ssfx profile trace=mine.json",
     "advise model=mine.py cluster=64gpu": "mine.py:FUNCTION",
     "advise model=BERT-Large cluster=64gpu": "'bert_large'",
     "advise model=mask_rcnn cluster=64gpu": "mask_rcnn has no profile to plan or simulate by: the boxes it finds",
@@ -118,7 +118,7 @@ OTHERS = {
     "list gpus": "'devices'", "list networks": "'links'",
     "cluster list": "'ssfx list clusters'", "cluster shwo 64gpu": "'show'",
     "cancel nothing": "nothing was submitted",
-    "compare ddp dpp": "did you mean ddp?",
+    "show ddp dpp": "did you mean ddp?",
     "figures 12": "ssfusion.fig12",
 }  # fmt: skip
 UNITS = "summary: x\nnodes: 2\ndevices_per_node: 8\ndevice: a100\nnics_per_node: 1\nintra: {link: pcie}\nsource: me\n"

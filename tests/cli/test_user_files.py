@@ -32,28 +32,32 @@ OTHERS = (
     ["a", 2], float("nan"), float("inf"), NESTED,
 )  # fmt: skip
 GLOBAL = "# @package _global_\n"
-WORKLOAD = {
-    "defaults": [{"override /model": "resnet_tiny"}, {"override /dataset": "digits"}, {"override /preset": "smoke"}],
-    "workload": {"name": "mine", "summary": "mine", "epochs": 3, "trained_on": "digits", "train_samples": 1000},
-    "batch_size": 9, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0, "schedule": "step",
-    "milestones": [0.5, 0.75],
-}  # fmt: skip
-EXPERIMENT = {
-    "defaults": [{"override /cluster": "16gpu"}],
-    "experiment": {
-        "name": "mine", "summary": "mine", "sweep": {"scheme": ["ddp", "wfbp"], "cluster.inter.gbps": [1, 10]},
-        "simulated": {"workload": ["digits_resnet"]}, "also": [{"scheme": "ssgd", "world_size": 1}],
-    },
-    "density": None, "world_size": 16,
-}  # fmt: skip
-PRESET = {"name": "mine", "summary": "mine", "steps": 9, "warmup_steps": 2, "repeats": 2, "evaluate": False}
-CLUSTER = {
-    "defaults": ["16gpu", "_self_"], "summary": "mine", "nodes": 3, "devices_per_node": 2, "nics_per_node": 1,
-    "device": "h100", "intra": {"link": "nvlink", "gbps": 3000.0}, "inter": {"gbps": 100.0, "efficiency": 0.9},
-    "source": "mine", "calibration": "published", "factors": {"all_gather": 1.5}, "busbw_gbps": 50.0,
-    "published": {"codec_times": "ssfusion", "source": "theirs", "inter": {"latency_s": 1e-5}},
-    "slurm": {"partition": "a", "throttle": 3, "modules": ["a"], "environment": {"A": "b"}, "time_limit": 30},
-}  # fmt: skip
+WORKLOAD, EXPERIMENT, PRESET, CLUSTER = yaml.safe_load_all("""
+defaults: [{override /model: resnet_tiny}, {override /dataset: digits}, {override /preset: smoke}]
+workload: {name: mine, summary: mine, epochs: 3, trained_on: digits, train_samples: 1000}
+batch_size: 9
+optimizer: sgd
+lr: 0.1
+momentum: 0.9
+weight_decay: 0.0
+schedule: step
+milestones: [0.5, 0.75]
+---
+defaults: [{override /cluster: 16gpu}]
+experiment:
+  {name: mine, summary: mine, sweep: {scheme: [ddp, wfbp], cluster.inter.gbps: [1, 10]},
+   simulated: {workload: [digits_resnet]}, also: [{scheme: ssgd, world_size: 1}]}
+density: null
+world_size: 16
+---
+{name: mine, summary: mine, steps: 9, warmup_steps: 2, repeats: 2, evaluate: false}
+---
+{defaults: [16gpu, _self_], summary: mine, nodes: 3, devices_per_node: 2, nics_per_node: 1, device: h100,
+ intra: {link: nvlink, gbps: 3000.0}, inter: {gbps: 100.0, efficiency: 0.9}, source: mine, calibration: published,
+ factors: {all_gather: 1.5}, busbw_gbps: 50.0,
+ published: {codec_times: ssfusion, source: theirs, inter: {latency_s: 1.0e-5}},
+ slurm: {partition: a, throttle: 3, modules: [a], environment: {A: b}, time_limit: 30}}
+""")
 
 
 @dataclass
