@@ -69,9 +69,10 @@ smoke-large: $(INSTALLED) ## ResNet-152, BERT-base and GPT-2 small, 3 timed step
 	  $(BIN)/ssfx run workload=$$workload dataset=synthetic "scheme=ddp,ssfusion_oi(profile_iters=2)" batch_size=1 \
 	    world_size=2 device=cpu steps=6 warmup_steps=3 stall_timeout_s=1800 || exit 1; done
 
-lint: $(INSTALLED) ## style and types
+lint: $(INSTALLED) ## style, types, and a user for every option
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python benchmarks/options_used.py
 	@$(BIN)/mypy
 
 ROOMS = ssfx/ $(wildcard ssfx/*/ ssfx/lab/*/) experiments/ $(wildcard experiments/*/ experiments/common/*/) tests/ benchmarks/

@@ -15,7 +15,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.base import Planner, scheme
+from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
 from ssfx.schemes.search.byte_groups import plan_per_dtype
@@ -34,49 +34,46 @@ KEEPS: tuple[Literal["rule", "budget", "none"], ...] = ("rule", "budget", "none"
 
 @dataclass(frozen=True, kw_only=True)
 class SsfusionOptions(ProfiledOptions):
-    """offload, interleave: the two extensions; together they name the variant. rule: "paper" leaves tensors dense by
-    Eq. 2; "guarded" takes, of the plans that Eq. 2 gives for other buffers, with and without each extension, and of
-    PyTorch DDP's dense one, the one with the least price. compensate false keeps the density, as the authors' code.
+    """rule: "paper" leaves tensors dense by Eq. 2; "guarded" takes, of the plans that Eq. 2 gives for other buffers,
+    with and without each extension, and of PyTorch DDP's dense one, the one with the least price. compensate false
+    keeps the density, as the authors' code.
     """
 
-    offload: bool = False
-    interleave: bool = False
     rule: Literal["guarded", "paper"] = "guarded"
     compensate: bool = True
 
-    @property
-    def variant(self) -> str:
-        """Name of the scheme that these options describe."""
-        letters = ("o" if self.offload else "") + ("i" if self.interleave else "")
-        return f"ssfusion_{letters or 'naive'}"
 
+def _variant(name: str, summary: str, *, offload: bool = False, interleave: bool = False) -> None:
+    """Register a variant: with part of the compression on the host, with dense tensors reduced early, with both."""
 
-def _variant(name: str, summary: str, defaults: SsfusionOptions) -> Callable[[Planner], Planner]:
-    return scheme(
+    def plan(profile: Profile, costs: Costs, options: SsfusionOptions) -> Plan:
+        """Return the plan of the variant; its notes hold the predicted time and every buffer."""
+        return plan_ssfusion(name, Knobs(offload, interleave), profile, costs, options)
+
+    scheme(
         name,
         summary=summary,
         source="SSFusion, ICDE 2026, section IV; D-52",
-        defaults=defaults,
+        defaults=SsfusionOptions(),
         fusion_unit="large tensor",
         collectives=("all_gather", "all_reduce"),
         compressors="selecting",
-        offload=defaults.offload,
+        offload=offload,
         profiled=True,
-    )
+    )(plan)
 
 
-@_variant("ssfusion_naive", "small tensors dense, large ones compressed one by one, one gather", SsfusionOptions())
-@_variant("ssfusion_o", "SSFusion with part of the compression on the host", SsfusionOptions(offload=True))
-@_variant("ssfusion_i", "SSFusion with dense tensors all-reduced early", SsfusionOptions(interleave=True))
-@_variant(
-    "ssfusion_oi", "SSFusion with host offload and early all-reduce", SsfusionOptions(offload=True, interleave=True)
-)
-def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> Plan:
-    """Return the plan of the variant that `options` describes; its notes hold the predicted time and every buffer.
+_variant("ssfusion_naive", "small tensors dense, large ones compressed one by one, one gather")
+_variant("ssfusion_o", "SSFusion with part of the compression on the host", offload=True)
+_variant("ssfusion_i", "SSFusion with dense tensors all-reduced early", interleave=True)
+_variant("ssfusion_oi", "SSFusion with host offload and early all-reduce", offload=True, interleave=True)
+
+
+def plan_ssfusion(name: str, own: Knobs, profile: Profile, costs: Costs, options: SsfusionOptions) -> Plan:
+    """Return the plan of a variant with the extensions that `own` has; its notes hold time and every buffer.
 
     One rank alone, or density 1, gives PyTorch DDP's dense buckets.
     """
-    name = options.variant
     if build(options.compressor).additive or not keeps_fraction(options.compressor):
         raise ConfigError(
             f"scheme={name} gathers selected elements next to dense tensors, which compressor={options.compressor} "
@@ -86,7 +83,6 @@ def plan_ssfusion(profile: Profile, costs: Costs, options: SsfusionOptions) -> P
     if carrier.dense:
         return plan_per_dtype(name, profile, costs.world_size, lambda part: ddp_buckets(part, carrier))
     known = StepPrices(profile, costs)
-    own = Knobs(options.offload, options.interleave)
     key = ("ssfusion", carrier, options.compensate)
 
     def plan(knobs: Knobs) -> Plan:

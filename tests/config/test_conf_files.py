@@ -69,16 +69,14 @@ def test_the_files_are_what_the_registries_give():
 
 def test_a_file_of_ones_own_is_a_choice(own):
     own("compressor/dgc_fp16.yaml", "name: dgc\nvalue_dtype: float16\n")
-    own("compressor/tight.yaml", "defaults: [dgc_fp16, _self_]\ncapacity: 1.1\n")
+    own("compressor/tight.yaml", "defaults: [dgc_fp16, _self_]\nmode: faithful\n")
     own("scheme/pairs.yaml", "name: spardl\nteams: 2\n")
     assert {"dgc_fp16", "tight", "dgc"} <= set(choices("compressor"))
-    words = ["scheme=per_tensor", "compressor=dgc_fp16,dgc,tight,dgc_fp16(mode=faithful)"]
+    words = ["scheme=per_tensor", "compressor=dgc_fp16,dgc,tight,dgc_fp16(value_dtype=bfloat16)"]
     assert [case.compressor for case in resolve_job(words).cases] == [
-        "dgc(value_dtype=float16)",
-        "dgc",
-        "dgc(capacity=1.1,value_dtype=float16)",
-        "dgc(mode=faithful,value_dtype=float16)",
-    ]
+        "dgc(value_dtype=float16)", "dgc", "dgc(mode=faithful,value_dtype=float16)",
+        "dgc(value_dtype=bfloat16)",
+    ]  # fmt: skip
     changed = resolve_job(["scheme=per_tensor", "compressor=dgc_fp16", "compressor.value_dtype=bfloat16"]).cases[0]
     assert changed.compressor == "dgc(value_dtype=bfloat16)"
     (case,) = resolve_job(["scheme=pairs", "world_size=4"]).cases

@@ -47,11 +47,6 @@ def test_what_cannot_work_is_refused_in_one_line(scheme: str, options: dict[str,
     assert "\n" not in str(caught.value)
 
 
-def test_a_plan_is_named_after_what_it_does() -> None:
-    plan = make_plan("ssfusion_naive", A, COSTS, {**TOPK, "offload": True, "interleave": True})
-    assert plan == make_plan("ssfusion_oi", A, COSTS, TOPK)
-
-
 def test_equal_options_of_another_type_give_one_digest() -> None:
     one, same = (make_plan("fused_all", A, COSTS, {**TOPK, "fusion_degree": degree}) for degree in (50, 50.0))
     assert one.digest == same.digest

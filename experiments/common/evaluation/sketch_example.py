@@ -59,16 +59,16 @@ def block_sparse(seed: int) -> tuple[Array, NDArray[np.int64]]:
 
 def linearity() -> float:
     """Return the largest difference between the sum of the workers' sketches and the sketch of their sum."""
-    rows, every = hashes(0), np.arange(ELEMENTS)
+    hashed, every = hashes(0), np.arange(ELEMENTS)
     vectors = [block_sparse(seed)[0] for seed in range(WORKERS)]
-    together = sum(sketch(rows, vector, every) for vector in vectors)
-    return float(np.abs(together - sketch(rows, np.sum(vectors, axis=0), every)).max())
+    together = sum(sketch(hashed, vector, every) for vector in vectors)
+    return float(np.abs(together - sketch(hashed, np.sum(vectors, axis=0), every)).max())
 
 
 def zeros_skipped() -> float:
     """Return the largest difference between the sketch of all elements and of those that are not zero."""
-    rows, (vector, _) = hashes(0), block_sparse(0)
-    dense, sparse = sketch(rows, vector, np.arange(ELEMENTS)), sketch(rows, vector, np.flatnonzero(vector))
+    hashed, (vector, _) = hashes(0), block_sparse(0)
+    dense, sparse = sketch(hashed, vector, np.arange(ELEMENTS)), sketch(hashed, vector, np.flatnonzero(vector))
     return float(np.abs(dense - sparse).max())
 
 
@@ -86,8 +86,8 @@ def bias() -> tuple[float, float]:
     vector, _ = block_sparse(0)
     at = np.flatnonzero(vector)
     slopes = [
-        float(queried(rows, sketch(rows, vector, at), at) @ vector[at] / (vector[at] @ vector[at]))
-        for rows in map(hashes, range(DRAWS))
+        float(queried(hashed, sketch(hashed, vector, at), at) @ vector[at] / (vector[at] @ vector[at]))
+        for hashed in map(hashes, range(DRAWS))
     ]
     return float(np.mean(slopes) - 1), float(np.std(slopes) / DRAWS**0.5)
 
@@ -99,8 +99,8 @@ def relative_noise(ratio: float) -> float:
     cols = int(ratio * len(at))
     energy = float(vector @ vector)
     noise = [
-        float(((queried(rows, sketch(rows, vector, at, cols), at) - vector[at]) ** 2).sum()) / energy
-        for rows in map(hashes, range(DRAWS // 4))
+        float(((queried(hashed, sketch(hashed, vector, at, cols), at) - vector[at]) ** 2).sum()) / energy
+        for hashed in map(hashes, range(DRAWS // 4))
     ]
     return float(np.mean(noise))
 
@@ -110,9 +110,8 @@ def collisions(cols: int = 32) -> tuple[float, float]:
     first, second = np.array([5]), np.array([3001])
     equal = opposite = 0
     number = 40 * DRAWS
-    for rows in map(hashes, range(number)):
-        row = rows[0]
-        if buckets(row, first, cols)[0] == buckets(row, second, cols)[0]:
-            same = signs(row, first)[0] == signs(row, second)[0]
+    for hashed in map(hashes, range(number)):
+        if buckets(hashed, first, cols)[0] == buckets(hashed, second, cols)[0]:
+            same = signs(hashed, first)[0] == signs(hashed, second)[0]
             equal, opposite = equal + bool(same), opposite + (not same)
     return equal / number, opposite / number

@@ -200,9 +200,9 @@ def vectors() -> dict[str, Array]:
     return {
         "gradient of worker 1": first,
         "gradient of worker 2": second,
-        "sketch of worker 1": sketches[0][0],
-        "sketch of worker 2": sketches[1][0],
-        "sum of sketches": together[0],
+        "sketch of worker 1": sketches[0],
+        "sketch of worker 2": sketches[1],
+        "sum of sketches": together,
         "bitmap of worker 1": bitmaps[0],
         "bitmap of worker 2": bitmaps[1],
         "sum of bitmaps": counted,
