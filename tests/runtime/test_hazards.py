@@ -263,7 +263,7 @@ def test_attaching_twice_is_refused(group, rank, world):
         {"scheme": "wfbp"},
         {"scheme": "per_tensor", "compressor": "topk", "density": 0.999, "grouping": "none"},
     ],
-    ids=["wfbp", "variable", "fixed"],
+    ids=["wfbp", "per_tensor"],
 )
 @each_rank(3)
 def test_collectives_in_backward_do_not_mix_with_the_exchange(group, rank, world, options):
