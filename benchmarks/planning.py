@@ -32,7 +32,7 @@ from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import make_plan
 
 LOOP = 20_000_000
-POINT_S, PLAN_S, AUTO_S = 0.6, 0.05, 0.25
+POINT_S, PLAN_S, AUTO_S = 0.6, 0.6, 0.6
 """Budgets: a simulated point with its start, a plan, a plan of auto."""
 POINTS = (
     ("ddp", "espresso", "hipress", "mergecomp", "omgs", "cupcake", "oktopk", "ssfusion_oi", "auto"),

@@ -75,9 +75,15 @@ class HierarchicalOptions(DdpOptions):
 
 
 def _joint(
-    name: str, by: str, options: JointOptions, compressors: str, summary: str, source: str, *,
+    name: str,
+    by: str,
+    options: JointOptions,
+    compressors: str,
+    summary: str,
+    source: str,
+    *,
     also: Callable[[Any], dict[str, Any]] = lambda _: {},
-) -> None:  # fmt: skip
+) -> None:
     """Register the scheme that hands joint vectors to the collective `by`.
 
     `also` returns options of the collective that are none of the scheme, or raises ConfigError.
@@ -87,9 +93,14 @@ def _joint(
         return joint_plan(name, profile, costs, options, by, **also(options))
 
     scheme(
-        name, summary=summary, source=source, defaults=options, fusion_unit="model",
-        collectives=(by,) if by == "all_reduce" else (by, "all_reduce"), compressors=compressors,
-    )(plan)  # fmt: skip
+        name,
+        summary=summary,
+        source=source,
+        defaults=options,
+        fusion_unit="model",
+        collectives=(by,) if by == "all_reduce" else (by, "all_reduce"),
+        compressors=compressors,
+    )(plan)
 
 
 def _block_of(options: S2ReducerOptions) -> dict[str, Any]:
@@ -105,52 +116,78 @@ def _block_of(options: S2ReducerOptions) -> dict[str, Any]:
 
 
 _joint(
-    "gtopk", "gtopk", JointOptions(), "topk",
+    "gtopk",
+    "gtopk",
+    JointOptions(),
+    "topk",
     "the model (or buckets) by gTop-k: lists are merged in pairs and cut to k, then broadcast",
     "Shi et al. 2019 (gTop-k); D-37",
-)  # fmt: skip
+)
 _joint(  # its traffic grows with the world size, so that from 1 / density ranks on it is dense
-    "topk", "all_gather", JointOptions(), "topk",
+    "topk",
+    "all_gather",
+    JointOptions(),
+    "topk",
     "exact top-k of the whole model (or of buckets) in an all-gather of fixed size",
     "Aji & Heafield 2017, Lin et al. 2018; D-30",
-)  # fmt: skip
+)
 _joint(
-    "micro", "micro", JointOptions(), "topk",
+    "micro",
+    "micro",
+    JointOptions(),
+    "topk",
     "the model (or buckets) by MiCRO: disjoint selection above one threshold, dense sums at the indices",
     "Yoon & Oh 2023 (MiCRO), Algorithm 1; D-23",
-)  # fmt: skip
+)
 _joint(  # the dense warm-up of the authors (128 or 512 iterations) is not part of it
-    "oktopk", "ok_topk", JointOptions(), "topk",
+    "oktopk",
+    "ok_topk",
+    JointOptions(),
+    "topk",
     "the model (or buckets) by Ok-Topk: regions sum what was selected, thresholds find about k sums",
     "Li & Hoefler 2022 (Ok-Topk); D-32",
-)  # fmt: skip
+)
 _joint(
-    "spardl", "spar_reduce_scatter", SparDlOptions(), "topk",
+    "spardl",
+    "spar_reduce_scatter",
+    SparDlOptions(),
+    "topk",
     "sparse reduce-scatter and all-gather with selection at every hop; any number of ranks",
     "SparDL, Zhao et al. 2024; D-33",
-)  # fmt: skip
+)
 _joint(
-    "sparcml", "sparcml_rd", JointOptions(),
+    "sparcml",
+    "sparcml_rd",
+    JointOptions(),
     "chunk_topm, dgc, gaussiank, hard_threshold, mstopk, redsync, sidco, topk",
     "exact sum of what ranks selected, in streams that turn dense when they have filled up",
     "SparCML, Renggli et al. 2019; D-35",
-)  # fmt: skip
+)
 _joint(
-    "cltk", "all_reduce", JointOptions(compressor="cltk"), "cltk",
+    "cltk",
+    "all_reduce",
+    JointOptions(compressor="cltk"),
+    "cltk",
     "one rank's top-k positions in turn, everybody's values there in an all-reduce: no build-up",
     "Chen et al. 2020 (ScaleCom); D-38",
-)  # fmt: skip
+)
 _joint(  # the density sets the threshold by the compressor's rule unless it is given one
-    "hard_threshold", "all_gather_v", JointOptions(compressor="hard_threshold"), "hard_threshold",
+    "hard_threshold",
+    "all_gather_v",
+    JointOptions(compressor="hard_threshold"),
+    "hard_threshold",
     "all elements above a constant, jointly (or per bucket), in an all-gather of the sizes that ranks have",
     "Strom 2015, Sahu et al. 2021; D-30",
-)  # fmt: skip
+)
 _joint(
-    "s2reducer", "s2_sketch", S2ReducerOptions(), "block_topk",
+    "s2reducer",
+    "s2_sketch",
+    S2ReducerOptions(),
+    "block_topk",
     "the model's largest blocks in an all-reduce of a count sketch and a bitmap: the sum is an estimate",
     "Ge et al. 2022 (S2 Reducer), Algorithm 1; D-34",
     also=_block_of,
-)  # fmt: skip
+)
 
 
 # ---- every element ----

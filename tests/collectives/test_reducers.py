@@ -76,6 +76,13 @@ def test_phases_name_primitives_and_grow_with_the_load(name: str) -> None:
     reducer = collectives.build(name)
     small, large = Load(10_000, 800, 100, 4), Load(1_000_000, 80_000, 10_000, 4)
     assert {phase.primitive for phase in reducer.phases(small)} <= {
-        "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "send", "encode", "decode",
-    }  # fmt: skip
+        "all_reduce",
+        "all_gather",
+        "all_to_all",
+        "reduce_scatter",
+        "broadcast",
+        "send",
+        "encode",
+        "decode",
+    }
     assert 0 < reducer.traffic(small).sent_bytes < reducer.traffic(large).sent_bytes

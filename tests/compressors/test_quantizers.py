@@ -148,8 +148,10 @@ def test_nothing_in_nothing_out(spec: str) -> None:
 def test_equal_keys_give_equal_payloads_and_no_generator_is_touched(spec: str) -> None:
     a = torch.randn(5000, generator=torch.Generator().manual_seed(3))
     state = torch.get_rng_state()
-    made = {changed: encode(spec, a, 1.0, **{"step": 5, "tensor_id": 2, "seed": 9, "rank": 1, changed: 7})[0]
-            for changed in ("step", "tensor_id", "seed", "rank", "world_size")}  # fmt: skip
+    made = {
+        changed: encode(spec, a, 1.0, **{"step": 5, "tensor_id": 2, "seed": 9, "rank": 1, changed: 7})[0]
+        for changed in ("step", "tensor_id", "seed", "rank", "world_size")
+    }
     first, _ = encode(spec, a, 1.0, step=5, tensor_id=2, seed=9, rank=1)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(first.codes, made["world_size"].codes)

@@ -119,9 +119,13 @@ def compiled(kernel: Any, constants: dict[str, Any], capability: int) -> tuple[i
         source = Path(folder) / "kernel.ptx"
         source.write_text(made.asm["ptx"])
         command = [
-            get_ptxas(capability).path, "-v", f"--gpu-name={target[1]}", str(source),
-            "-o", str(Path(folder) / "kernel.cubin"),
-        ]  # fmt: skip
+            get_ptxas(capability).path,
+            "-v",
+            f"--gpu-name={target[1]}",
+            str(source),
+            "-o",
+            str(Path(folder) / "kernel.cubin"),
+        ]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     registers, spilled = re.search(r"Used (\d+) registers", said), re.search(r"(\d+) bytes spill stores", said)
     assert registers is not None, said

@@ -182,10 +182,17 @@ def test_no_memory_forgets() -> None:
 
 
 LEGAL = [
-    ("none", "topk"), ("none", "fp16"), ("none", "qsgd(bits=4)"),
-    ("residual", "topk"), ("residual", "dgc"), ("residual", "randomk"), ("residual", "fp8"),
-    ("dgc", "dgc"), ("dgc", "topk"), ("dgc", "gaussiank"),
-]  # fmt: skip
+    ("none", "topk"),
+    ("none", "fp16"),
+    ("none", "qsgd(bits=4)"),
+    ("residual", "topk"),
+    ("residual", "dgc"),
+    ("residual", "randomk"),
+    ("residual", "fp8"),
+    ("dgc", "dgc"),
+    ("dgc", "topk"),
+    ("dgc", "gaussiank"),
+]
 ILLEGAL = [
     ("residual", "fp16", "nothing is left out"),
     ("dgc", "bf16", "nothing is left out"),

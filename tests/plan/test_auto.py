@@ -126,9 +126,14 @@ def test_nothing_within_the_budget_is_predicted_to_be_faster(seed: int) -> None:
     price_s = {
         scheme: evaluate(make_plan(scheme, profile, costs, options), profile, costs).total_s
         for scheme, options in (
-            ("auto", {"density": 0.01}), ("ddp", {}), ("ddp_fp16", {}), ("wfbp", {}), ("acpsgd", {}), ("powersgd", {}),
+            ("auto", {"density": 0.01}),
+            ("ddp", {}),
+            ("ddp_fp16", {}),
+            ("wfbp", {}),
+            ("acpsgd", {}),
+            ("powersgd", {}),
         )
-    }  # fmt: skip
+    }
     assert price_s["auto"] <= min(price_s.values()) * (1 + 1e-9)
 
 
@@ -262,10 +267,20 @@ def test_a_quality_allows_what_the_worst_recorded_run_allows(quality: str) -> No
 def law(delay_steps: float, factor: float, **changes: object) -> dict[str, object]:
     """Return a record of a task whose two runs say a delay and a factor."""
     return {
-        "family": "conv", "optimizer": "sgd", "compression": 8.0, "grows": False, "ranks": 4, "batch": 32,
-        "clipped": False, "unreached": 0.1, "delay_steps": delay_steps, "factor": factor, "longest_steps": 2000,
-        "each": [[delay_steps, factor - 0.03], [delay_steps, factor + 0.03]], **changes,
-    }  # fmt: skip
+        "family": "conv",
+        "optimizer": "sgd",
+        "compression": 8.0,
+        "grows": False,
+        "ranks": 4,
+        "batch": 32,
+        "clipped": False,
+        "unreached": 0.1,
+        "delay_steps": delay_steps,
+        "factor": factor,
+        "longest_steps": 2000,
+        "each": [[delay_steps, factor - 0.03], [delay_steps, factor + 0.03]],
+        **changes,
+    }
 
 
 def test_a_delay_weighs_the_less_the_longer_the_training_and_the_worst_run_admits() -> None:
@@ -330,9 +345,11 @@ def test_error_feedback_needs_more_extra_steps_with_a_larger_batch_and_its_worst
 def test_the_batch_of_a_network_is_known_of_shipped_models_and_of_images() -> None:
     profile = make_profile([64 * 64], [0.001])
     for model, batch_size, tensors, batch in (
-        ("bert_large", 4, TRANSFORMER, 4 * 384), ("away.py:build#1", 4, TRANSFORMER, None),
-        ("away.py:build#1", 4, CONV, 4), ("bert_large", 0, TRANSFORMER, None),
-    ):  # fmt: skip
+        ("bert_large", 4, TRANSFORMER, 4 * 384),
+        ("away.py:build#1", 4, TRANSFORMER, None),
+        ("away.py:build#1", 4, CONV, 4),
+        ("bert_large", 0, TRANSFORMER, None),
+    ):
         specs = tuple(TensorSpec(name, shape) for name, shape in tensors)
         assert Network.of(replace(profile, model=model, batch_size=batch_size, tensors=specs)).batch == batch
 
@@ -390,16 +407,22 @@ def test_the_compression_counts_and_not_the_rank() -> None:
 @pytest.mark.parametrize(
     ("tensors", "family"),
     [
-        (TRANSFORMER, "transformer"), (CONV, "conv"), ((*CONV, ("fc.weight", (9999, 999))), "conv"),
-        ((("lstm.weight_hh_l0", (40, 10)),), "lstm"), ((("rnn.weight_hh_l0", (10, 10)),), ""),
-        ((("lstm.weight_hh_l0", (40, 10)), *TRANSFORMER), ""), ((("fc.weight", (10, 10)),), ""),
-        ((*TRANSFORMER, *CONV), ""), ((*TRANSFORMER, ("patch.weight", (8, 3, 4, 4))), "vision transformer"),
+        (TRANSFORMER, "transformer"),
+        (CONV, "conv"),
+        ((*CONV, ("fc.weight", (9999, 999))), "conv"),
+        ((("lstm.weight_hh_l0", (40, 10)),), "lstm"),
+        ((("rnn.weight_hh_l0", (10, 10)),), ""),
+        ((("lstm.weight_hh_l0", (40, 10)), *TRANSFORMER), ""),
+        ((("fc.weight", (10, 10)),), ""),
+        ((*TRANSFORMER, *CONV), ""),
+        ((*TRANSFORMER, ("patch.weight", (8, 3, 4, 4))), "vision transformer"),
         ((*TRANSFORMER, ("patch.weight", (8, 4, 2, 2))), ""),  # of latents, as what diffuses has
         ((*TRANSFORMER, ("patch.weight", (8, 3, 4, 4)), ("wte", (99, 8))), ""),
-        ((*TRANSFORMER, ("mlp.down", (4, 10, 10))), ""), ((*TRANSFORMER, ("experts.0.weight", (10, 10))), ""),
+        ((*TRANSFORMER, ("mlp.down", (4, 10, 10))), ""),
+        ((*TRANSFORMER, ("experts.0.weight", (10, 10))), ""),
         ((*TRANSFORMER, ("position", (1, 9, 10))), "transformer"),
     ],
-)  # fmt: skip
+)
 def test_a_family_is_what_the_tensors_say_or_unknown(
     tensors: Sequence[tuple[str, tuple[int, ...]]], family: str
 ) -> None:
@@ -464,8 +487,13 @@ def test_contradictions_are_refused(options: dict[str, object], message: str) ->
 
 
 BUDGETS: list[dict[str, object]] = [
-    {}, {"quality": "strict"}, {"quality": "loose"}, {"error_budget": 0.4}, {"error_budget": 0.8}, {"leave_out": True},
-]  # fmt: skip
+    {},
+    {"quality": "strict"},
+    {"quality": "loose"},
+    {"error_budget": 0.4},
+    {"error_budget": 0.8},
+    {"leave_out": True},
+]
 """Those that promise something about training."""
 
 
@@ -525,8 +553,9 @@ def test_no_plan_of_a_scheme_that_gathers_ends_before_the_bound_by_which_it_is_p
 def test_schemes_that_gather_send_by_all_reduces_and_gathers_but_for_reducers() -> None:
     used = {name for scheme in GATHERS for name in schemes[scheme].collectives}
     assert {name for name in used if not isinstance(collectives.build(name), Reducer)} == {
-        "all_reduce", "all_gather",
-    }  # fmt: skip
+        "all_reduce",
+        "all_gather",
+    }
 
 
 @pytest.mark.parametrize("model", ["gpt2_large", "bert_large", "vgg16", "resnet50"])
@@ -554,14 +583,19 @@ def test_other_densities_reducers_and_selections_over_several_tensors_are_other_
     assert sends_as(sent(replace(each, plain_below=6000)), [])
     assert sends_as(sent(replace(each, collective="all_gather_v")), [each])
     for other in (
-        replace(each, density=0.4), replace(each, compressor="topk"), replace(each, calls="joint"),
+        replace(each, density=0.4),
+        replace(each, compressor="topk"),
+        replace(each, calls="joint"),
         replace(each, collective="a2a_ag", calls="alone"),
-    ):  # fmt: skip
+    ):
         assert not sends_as(sent(other), [each])
         assert sends_as(sent(other), [each, other])
-    assert sends_as(sent(replace(each, compressor="powersgd", density=1.0, collective="all_reduce", calls="joint")), [
-        Kind("", "hierarchical_all_reduce(ranks_per_node=2)", "powersgd"),
-    ])  # fmt: skip
+    assert sends_as(
+        sent(replace(each, compressor="powersgd", density=1.0, collective="all_reduce", calls="joint")),
+        [
+            Kind("", "hierarchical_all_reduce(ranks_per_node=2)", "powersgd"),
+        ],
+    )
 
 
 def test_a_given_compressor_is_the_only_one() -> None:

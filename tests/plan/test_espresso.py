@@ -77,9 +77,15 @@ def test_instance_b_offloading() -> None:
     gaps, options, chosen = np.array(B.ready_gap_s), works(B, COSTS), [0, 1, 0, 2, 1]
     timeline = EspressoTimeline(gaps, combined(options, chosen))
     printed = {
-        (): 14.138, (1,): 13.038, (3,): 14.224, (4,): 15.038, (1, 3): 13.124, (1, 4): 13.938, (3, 4): 14.538,
+        (): 14.138,
+        (1,): 13.038,
+        (3,): 14.224,
+        (4,): 15.038,
+        (1, 3): 13.124,
+        (1, 4): 13.938,
+        (3, 4): 14.538,
         (1, 3, 4): 13.438,
-    }  # fmt: skip
+    }
     for host, expected_ms in printed.items():
         assert simulated(gaps, options, chosen, host)[0] == ms(expected_ms)
         assert timeline.run(mask(host, 5)).end_s == ms(expected_ms)

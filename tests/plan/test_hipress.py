@@ -99,6 +99,11 @@ def test_a_larger_gradient_is_never_sent_dense_again() -> None:
 def test_messages_are_closed_by_size_and_thresholds_are_those_of_the_example_scripts() -> None:
     profile = make_profile([20_000_000] * 3 + [262_144, 262_145], [1e-6] * 5)
     plan = make_plan("hipress", profile, COSTS, {**TOPK, "rule": "threshold"})
-    assert lanes(plan) == [("all_gather", [0]), ("all_gather", [1]), ("all_gather", [2]), ("all_reduce", [3]),
-                           ("all_gather", [4])]  # fmt: skip
+    assert lanes(plan) == [
+        ("all_gather", [0]),
+        ("all_gather", [1]),
+        ("all_gather", [2]),
+        ("all_reduce", [3]),
+        ("all_gather", [4]),
+    ]
     assert all(len(lane.segments) == len(lane.tensors) for _, lane in plan.lanes())

@@ -89,9 +89,12 @@ def test_worked_row_of_instance_a() -> None:
     plan = planned()
     assert counts(plan) == [1, 2, 2, 2, 2, 2, 1]
     assert {lane.collective for _, lane in plan.lanes()} == {"all_gather_twice"}
-    once = replace(plan, buckets=tuple(
-        Bucket(tuple(replace(lane, collective="all_gather") for lane in bucket.lanes)) for bucket in plan.buckets
-    ))  # fmt: skip
+    once = replace(
+        plan,
+        buckets=tuple(
+            Bucket(tuple(replace(lane, collective="all_gather") for lane in bucket.lanes)) for bucket in plan.buckets
+        ),
+    )
     assert 1e3 * evaluate(once, A, COSTS).total_s == printed(14.773)
 
 

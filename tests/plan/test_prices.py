@@ -48,18 +48,30 @@ def random_system(rng: random.Random, world_size: int) -> TimingModel:
 
     times = {
         name: CompressorTimes(
-            curve(1e-3, 1e-9), curve(2e-3, 3e-9), curve(1e-4, 1e-9), ORIGIN, rng.uniform(0, 2e-4), rng.uniform(0, 1e-4),
-            rng.uniform(0, 1e-5), rng.random() < 0.5,
+            curve(1e-3, 1e-9),
+            curve(2e-3, 3e-9),
+            curve(1e-4, 1e-9),
+            ORIGIN,
+            rng.uniform(0, 2e-4),
+            rng.uniform(0, 1e-4),
+            rng.uniform(0, 1e-5),
+            rng.random() < 0.5,
         )
         for name in compressors.names()
-    }  # fmt: skip
+    }
     exchange = random_costs(rng, world_size).exchange
     return TimingModel(
-        "test", world_size, times, exchange, ORIGIN,
+        "test",
+        world_size,
+        times,
+        exchange,
+        ORIGIN,
         contention=Contention(dict.fromkeys(exchange, rng.choice([0.0, 0.5]))),
-        overheads=Overheads(*(rng.uniform(0, 1e-5) for _ in range(10))), style=rng.choice(["batched", "per_call"]),
-        host_shares=rng.random() < 0.5, pcie_s_per_byte=rng.uniform(0, 1e-9),
-    )  # fmt: skip
+        overheads=Overheads(*(rng.uniform(0, 1e-5) for _ in range(10))),
+        style=rng.choice(["batched", "per_call"]),
+        host_shares=rng.random() < 0.5,
+        pcie_s_per_byte=rng.uniform(0, 1e-9),
+    )
 
 
 @pytest.mark.parametrize("scheme", schemes.names())

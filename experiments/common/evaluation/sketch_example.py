@@ -33,7 +33,8 @@ def signs(hashes: Hashes, at: NDArray[np.int64]) -> Array:
 
 def sketch(hashes: Hashes, vector: Array, at: NDArray[np.int64], cols: int = BUCKETS) -> Array:
     """Return the sketch of the elements `at` of a vector."""
-    return np.bincount(buckets(hashes, at, cols), signs(hashes, at) * vector[at], cols)
+    filled: Array = np.bincount(buckets(hashes, at, cols), signs(hashes, at) * vector[at], cols)
+    return filled
 
 
 def queried(hashes: Hashes, filled: Array, at: NDArray[np.int64]) -> Array:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from statistics import median
+from typing import Literal
 
 from experiments.common.claims.ledger import claims_by_id
 from experiments.common.claims.verdicts import Outcome, Verdict, compared
@@ -23,7 +24,8 @@ from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.recorded_times import recorded_system
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Bucket
-from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.search.ssfusion_buffers import Knobs
+from ssfx.schemes.ssfusion import SsfusionOptions, plan_ssfusion
 from ssfx.simulator.pricing.message_sizes import payload_bytes
 
 # ---- Eqs. 1, 3 and 4: formulas of exchanges, against measured ones of emulated hosts ---------------------------------
@@ -187,8 +189,8 @@ def _eq2(figure: Figure, rows: list[Row]) -> Table:
     """Return, for each model, how the buffers of both plans come to their stop."""
     table = []
     for model in MODELS:
-        for guard, said in (("none", "Eq. 2 alone"), ("volume", "with the guard")):
-            table.append({"model": model if guard == "none" else "", "rule": said, **buffers(model, guard)})
+        for keep, said in (("eq2", "Eq. 2 alone"), ("rule", "with the guard")):
+            table.append({"model": model if keep == "eq2" else "", "rule": said, **buffers(model, keep)})
     return table
 
 
@@ -200,7 +202,7 @@ def _eq2_finding(rows: list[Row]) -> str:
 
 def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return whether every buffer stops as the equation says."""
-    alone, guarded = ([buffers(model, guard) for model in MODELS] for guard in ("none", "volume"))
+    alone, guarded = ([buffers(model, keep) for model in MODELS] for keep in ("eq2", "rule"))
     holds = not any(one["neither"] for one in alone)
     late = sum(one["neither"] for one in guarded)
     count = sum(sum(one.values()) for one in guarded)
@@ -209,7 +211,7 @@ def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 
 @cache
-def buffers(model: str, guard: str) -> Mapping[str, int]:
+def buffers(model: str, keep: Literal["eq2", "rule"]) -> Mapping[str, int]:
     """Return how many buffers behind the first of the naive variant's plan stop in which way.
 
     They satisfy the inequality, hold no compressed tensor, or do neither; the planner's choice is not asked. The
@@ -218,8 +220,8 @@ def buffers(model: str, guard: str) -> Mapping[str, int]:
     work, on = model_work(MODELS[model]), cluster(CLUSTER)
     profile = profile_for(work.model, on, work.batch_size, work.optimizer)
     costs = costs_on(on, COMPRESSOR, DENSITY)
-    options = {"compressor": COMPRESSOR, "density": DENSITY, "rule": "paper", "guard": guard}
-    plan = make_plan("ssfusion_naive", profile, costs, options)
+    options = SsfusionOptions(compressor=COMPRESSOR, density=DENSITY, rule="paper")
+    plan = plan_ssfusion("ssfusion_naive", Knobs(keep=keep), profile, costs, options)
     gap_s = {spec.name: gap for spec, gap in zip(profile.tensors, profile.ready_gap_s, strict=True)}
     numel = {spec.name: spec.numel for spec in profile.tensors}
 

@@ -18,9 +18,20 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "COPY", "DGC", "READY", "RESIDUAL", "Bound", "Form", "Moments", "Rule", "Tail", "kernels",
-    "plain_torch", "quantizers", "writes_sums",
-]  # fmt: skip
+    "COPY",
+    "DGC",
+    "READY",
+    "RESIDUAL",
+    "Bound",
+    "Form",
+    "Moments",
+    "Rule",
+    "Tail",
+    "kernels",
+    "plain_torch",
+    "quantizers",
+    "writes_sums",
+]
 
 _plain = False
 

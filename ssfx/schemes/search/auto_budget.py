@@ -52,9 +52,16 @@ class Budget:
 
 
 def budget(
-    costs: Costs, quality: Quality, density: float | None, compressor: str | None, error: float | None,
-    leave_out: bool, ranks_per_node: int, train_steps: int = TRAIN_STEPS, network: Network | None = None,
-) -> Budget:  # fmt: skip
+    costs: Costs,
+    quality: Quality,
+    density: float | None,
+    compressor: str | None,
+    error: float | None,
+    leave_out: bool,
+    ranks_per_node: int,
+    train_steps: int = TRAIN_STEPS,
+    network: Network | None = None,
+) -> Budget:
     """Return what may be used on the ranks of `costs`; ConfigError for a density that would have no effect.
 
     One rank alone, or density 1, sends everything as it is. A quality allows what it does for `network`; None: for any.
@@ -206,9 +213,10 @@ def _known(kind: Kind, train_steps: int, network: Network | None) -> Needed:
         return steps_of_method(network, kind.collective, str(kind.compressor), kind.density, kind.calls, train_steps)
     tasks = [
         needed(task, train_steps)
-        for row in measured_steps() if (row["words"], row["density"] or 1.0) == (kind.words, kind.density)
+        for row in measured_steps()
+        if (row["words"], row["density"] or 1.0) == (kind.words, kind.density)
         for task in row["tasks"].values()
-    ]  # fmt: skip
+    ]
     return min(tasks, key=lambda known: math.inf if known.worst is None else known.worst)
 
 

@@ -28,9 +28,18 @@ _SEARCHES = ("hipress", "espresso", *_SSFUSION, "cupcake", "omgs")
 _JOINT = ("fused_all", "cupcake", "mergecomp", "omgs", "topk", "gtopk", "oktopk", "spardl", "micro", "cltk", "sparcml")
 
 COLLECTIVES = (
-    "a2a_ag", "all_gather", "all_gather_twice", "all_reduce", "gtopk", "hierarchical_all_reduce", "micro", "ok_topk",
-    "quantized_all_reduce", "sparcml_rd", "spar_reduce_scatter",
-)  # fmt: skip
+    "a2a_ag",
+    "all_gather",
+    "all_gather_twice",
+    "all_reduce",
+    "gtopk",
+    "hierarchical_all_reduce",
+    "micro",
+    "ok_topk",
+    "quantized_all_reduce",
+    "sparcml_rd",
+    "spar_reduce_scatter",
+)
 """All that plans of these schemes and of the search may use."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -43,14 +44,15 @@ class Knobs:
 
     offload, interleave: the two extensions. escape: buffers that are better off dense are dense. buffers: how many
     there are, each of about as many elements; 0: those that are best for joint compression. keep: which tensors stay
-    dense, "rule": those of Eq. 2; "budget": as many as the budget allows; "none"; "all", which are all-reduced.
+    dense, "rule": those of Eq. 2 within the budget; "eq2": of Eq. 2 alone, as printed; "budget": as many as the budget
+    allows; "none"; "all", which are all-reduced.
     """
 
     offload: bool = False
     interleave: bool = False
     escape: bool = False
     buffers: int = 0
-    keep: Literal["rule", "budget", "none", "all"] = "rule"
+    keep: Literal["rule", "eq2", "budget", "none", "all"] = "rule"
 
 
 class BufferPlanner:
@@ -101,7 +103,8 @@ class BufferPlanner:
         if keep != "none":
             # The buffer before counts as fully compressed: it is decided later than this one.
             gather_s = 0.0 if before is None else self._gather_s(Buffer(before, self._empty(before), density))
-            dense = select_eq2(numel, gap_s, encode_s, gather_s, density * sum(numel))
+            budget = math.inf if keep == "eq2" else density * sum(numel)
+            dense = select_eq2(numel, gap_s, encode_s, gather_s, budget)
         host = choose_host(gap_s, encode_s, self.host_s[at.start : at.stop], dense) if offload else frozenset()
         kept = sum(numel[i] for i in dense)
         return Buffer(at, dense, compensated_density(sum(numel), kept, density) if self.compensate else density, host)

@@ -56,6 +56,12 @@ def accumulate_chunk(piece, chunk, end, vectors, weights):  # type: ignore[no-un
         new, old, new_momentum, old_momentum = vectors
         grad = carray(floats_at(piece[ADDRESS]), length)[chunk - start : end - start]
         accumulate(
-            kind, grad, old[chunk:end], new[chunk:end],
-            old_momentum[chunk:end], new_momentum[chunk:end], weights[0], weights[1],
-        )  # fmt: skip
+            kind,
+            grad,
+            old[chunk:end],
+            new[chunk:end],
+            old_momentum[chunk:end],
+            new_momentum[chunk:end],
+            weights[0],
+            weights[1],
+        )

@@ -127,9 +127,22 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
     clear = exact and form is not None and form.clear
     mask = clear and form is not None and form.kind == DGC
     compiled.select(
-        work.table, source.pieces, source.vectors, source.weights, source.keys, least, payload.indices, payload.room,
-        batch.base, clear, mask, signed(batch.seed), batch.step, batch.rank, work.buffers,
-    )  # fmt: skip
+        work.table,
+        source.pieces,
+        source.vectors,
+        source.weights,
+        source.keys,
+        least,
+        payload.indices,
+        payload.room,
+        batch.base,
+        clear,
+        mask,
+        signed(batch.seed),
+        batch.step,
+        batch.rank,
+        work.buffers,
+    )
     batch.cleared = clear
     del grads
     round_values(batch, payload.values)
@@ -197,9 +210,17 @@ def select_band(batch: Batch, sure: torch.Tensor, band: torch.Tensor, skip: torc
     work, vector = _statistics(batch), batch.vector.numpy()
     payload: _Payload = batch.once("payload", lambda: _payload(batch))
     statistics.choose_band(
-        work.segments, vector.view(np.int32), vector, _least(sure), _least(band), skip.numpy(), work.slots, batch.base,
-        payload.indices, payload.room,
-    )  # fmt: skip
+        work.segments,
+        vector.view(np.int32),
+        vector,
+        _least(sure),
+        _least(band),
+        skip.numpy(),
+        work.slots,
+        batch.base,
+        payload.indices,
+        payload.room,
+    )
     round_values(batch, payload.values)
 
 
@@ -240,10 +261,20 @@ def _workspace(batch: Batch, rule: Rule) -> _Workspace:
         sample = sample_of(part.numel, bound, rule)
         samples.append(sample)
         row[: compiled.COUNT] = (
-            part.lo, part.numel, part.starts.indices, part.layout.indices, *bound, 0 if rule.zeros else 1,
-            sample.stride, sample.runs, sample.rank, piece, piece + len(part.pieces),
-            part.tensor_id * ID_STEP, rule.rotate,
-        )  # fmt: skip
+            part.lo,
+            part.numel,
+            part.starts.indices,
+            part.layout.indices,
+            *bound,
+            0 if rule.zeros else 1,
+            sample.stride,
+            sample.runs,
+            sample.rank,
+            piece,
+            piece + len(part.pieces),
+            part.tensor_id * ID_STEP,
+            rule.rotate,
+        )
         piece += len(part.pieces)
         if part.numel <= _FEW and bound.least == bound.most:
             unknown[i] = 0

@@ -99,9 +99,18 @@ def _taking(accumulated: Callable[[_Vectors], Any], past_caches: bool = False) -
 
     @intrinsic
     def take(
-        typing_context: Any, grad: Any, start: Any, vectors: Any, weights: Any, i: Any, least: Any, clear: Any,
-        found: Any, taken: Any, count: Any,
-    ) -> Any:  # fmt: skip
+        typing_context: Any,
+        grad: Any,
+        start: Any,
+        vectors: Any,
+        weights: Any,
+        i: Any,
+        least: Any,
+        clear: Any,
+        found: Any,
+        taken: Any,
+        count: Any,
+    ) -> Any:
         number = types.int64
         signature = number(grad, number, vectors, weights, number, types.int32, types.boolean, found, taken, number)
 

@@ -60,9 +60,14 @@ def select(batch: Batch, rule: Rule, thresholds: torch.Tensor | None = None) -> 
             if given or not first:
                 selection.count_digits[grid](blocks, *counters, levels, batch.vector, FIRST=first, **digit, **_OPTIONS)
             selection.narrow[(len(batch.parts),)](
-                *counters, levels, FIRST=first, GIVEN=given and first, ROTATE=given and first and rule.rotate,
-                **digit, **_narrow_options(digit["BINS"]),
-            )  # fmt: skip
+                *counters,
+                levels,
+                FIRST=first,
+                GIVEN=given and first,
+                ROTATE=given and first and rule.rotate,
+                **digit,
+                **_narrow_options(digit["BINS"]),
+            )
         _compact(batch, work, rotate=rule.rotate)
 
 
@@ -123,10 +128,21 @@ def _compact(batch: Batch, work: _Selection, rotate: bool) -> None:
         work.segments, work.state, work.before, payload.counts, TILE=_TILE, **_OPTIONS
     )
     compaction.write[plan.grid](
-        plan.blocks, work.segments, work.state, work.before, vector, momentum, payload.indices, payload.values,
-        batch.step, batch.base, ROTATE=rotate, CLEAR=clear, MASK=clear and form is not None and form.kind == DGC,
+        plan.blocks,
+        work.segments,
+        work.state,
+        work.before,
+        vector,
+        momentum,
+        payload.indices,
+        payload.values,
+        batch.step,
+        batch.base,
+        ROTATE=rotate,
+        CLEAR=clear,
+        MASK=clear and form is not None and form.kind == DGC,
         **_WRITE_OPTIONS,
-    )  # fmt: skip
+    )
     batch.cleared = clear
 
 
