@@ -89,7 +89,7 @@ class BufferPlanner:
         return [range(a, b) for a, b in pairwise((0, *stops.tolist(), len(self.numel)))]
 
     def _buffer(self, knobs: Knobs, at: range, before: range | None) -> Buffer:
-        key = (at, before if knobs.keep == "rule" else None, knobs.keep, knobs.offload)
+        key = (at, before if knobs.keep in ("rule", "eq2") else None, knobs.keep, knobs.offload)
         if key not in self._known:
             self._known[key] = self._decided(*key)
         return self._known[key]
