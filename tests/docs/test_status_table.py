@@ -112,5 +112,5 @@ def test_the_commands_of_the_page_of_options_set_what_they_name():
     commands = re.findall(r"^    ssfx run (.*?)\s+#", options_page(), flags=re.MULTILINE)
     assert len(commands) == 3
     first, second, third = [resolve_job(words.split()).cases[0] for words in commands]
-    assert (first.scheme_options, second.compressor) == ({"teams": 2}, "dgc(capacity=1.5)")
-    assert third.memory == "residual(decay=0.9)"
+    assert (first.scheme_options, second.compressor) == ({"teams": 2}, "dgc(mode=faithful)")
+    assert third.memory == "momentum(decay=0.9)"
