@@ -164,8 +164,8 @@ class Commit:
                 _log.warning(
                     "no optimizer stepped with the averaged gradient of %s, and it is gone: its exchange is undone. Use"
                     " sync.no_sync() for passes whose gradients are not used (where gradients are combined: no_sync(), "
-                    "then sync.synchronize()), sync.exact() where they are only read, sync.used() after the script "
-                    "moves weights itself",
+                    "then sync.synchronize()), sync.exact() where they are only read, since averages hold residuals "
+                    "and zeros that were not sent, sync.used() after the script moves weights itself",
                     min(lost),
                 )
         self._lose(gone, silent)
