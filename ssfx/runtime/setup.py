@@ -209,7 +209,7 @@ class Buffers:
         # By `.data`, so that a graph that saved the old values goes on without an error, as with torch DDP.
         plain = [(buffer.data, values) for buffer, values in fresh if _plain(buffer)]
         if plain:
-            torch._foreach_copy_(*map(list, zip(*plain, strict=True)))
+            torch._foreach_copy_([data for data, _ in plain], [values for _, values in plain])
         for buffer, values in fresh if len(plain) < len(fresh) else ():
             if not _plain(buffer):
                 with torch.inference_mode(buffer.is_inference()):
