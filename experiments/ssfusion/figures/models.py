@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,6 +17,7 @@ from experiments.common.figures.style import Table
 from experiments.common.figures.tables import Tabular
 from experiments.common.validation.published_steps import number
 from ssfx.config.compose import compose
+from ssfx.core.files import read_json
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import FEWEST_STEPS
 from ssfx.lab.config.epochs import with_steps
@@ -144,13 +146,11 @@ TABLE2 = Figure(
 
 UNITS = {"MB": ((1e6, "MB"), (2**20, "MiB")), "GB": ((1e9, "GB"), (2**30, "GiB"))}
 """What the table's units may mean, the decimal meaning first."""
-MASKS_BYTES = 36 * 4 * 2**20
-"""Causal masks that a stored GPT2-large holds beside its parameters: one of 4 MiB a layer."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Shapes that may be meant; `extra_bytes` are stored with the parameters."""
+    """Shapes that may be meant; `extra_bytes` are stored with the parameters, as 36 causal masks of 4 MiB."""
 
     model: str
     definition: str
@@ -190,24 +190,12 @@ class Task:
         return f"{self.network.nbytes / divisor:.2f} {unit}"
 
 
-SQUAD = Network("bert_base", "question answering head")
-TASKS = (
-    Task("vitl", "image", "ViT-large", "ImageNet", "1.2 GB", Network("vit_large", "1,000 classes")),
-    Task("resnet152_in", "image", "ResNet-152", "ImageNet", "230 MB", Network("resnet152", "1,000 classes")),
-    Task("resnet152_c100", "image", "ResNet-152", "CIFAR-100", "230 MB",
-         Network("resnet152_cifar100", "3x3 stem, 100 classes"), (Network("resnet152", "the ImageNet network"),)),
-    Task("vgg19", "image", "VGG-19", "CIFAR-100", "548 MB", Network("vgg19", "the ImageNet network")),
-    Task("gpt2l", "language", "GPT2-large", "WikiText-103", "3.2 GB", Network("gpt2_large", "tied output layer"),
-         (Network("gpt2_large", "the stored file, with 36 causal masks", MASKS_BYTES),)),
-    Task("lstm", "language", "LSTM", "WikiText-2", "328 MB",
-         Network("lstm_wikitext2", "1,500 units, 2 layers, 33,278 words, tied")),
-    Task("bertl", "language", "BERT-large", "SQuAD", "1.32 GB", Network("bert_large", "question answering head"),
-         (Network("bert_large_pretraining", "both pre-training heads"),)),
-    Task("bertb", "language", "BERT-base", "SQuAD", "420 MB", SQUAD,
-         (Network("bert_base_pretraining", "both pre-training heads"),)),
-    Task("gpt2xl", "language", "GPT2-XL", "", "6 GB", Network("gpt2_xl", "tied output layer")),
-    Task("bloom3b", "language", "BLOOM-3B", "", "12 GB", Network("bloom_3b", "tied output layer")),
-)  # fmt: skip
+TASKS = tuple(
+    Task(
+        **{**one, "network": Network(**one["network"]), "others": tuple(Network(**it) for it in one.get("others", ()))}
+    )
+    for one in read_json(Path(__file__).parents[1] / "tasks.json")
+)
 CIFAR = {"vgg19"}
 """Rows whose task is on CIFAR-100 but whose size is only that of the ImageNet network."""
 
