@@ -9,9 +9,12 @@ from ssfx.core.files import loads, read
 from ssfx.core.origin import Kind
 
 GROUPS: dict[Kind, str] = {
-    "measured": "recorded", "emulated": "recorded", "published": "published", "nominal": "published",
+    "measured": "recorded",
+    "emulated": "recorded",
+    "published": "published",
+    "nominal": "published",
     "fitted": "published",
-}  # fmt: skip
+}
 """Kind of a system's origin -> the validation group whose systems are of that kind, or most like it."""
 
 BORROWED: tuple[Kind, ...] = ("nominal", "fitted")
@@ -90,9 +93,7 @@ def trust_in_sending(kind: Kind, ways: Sequence[str], network: str, path: Path |
     return max(known, key=lambda one: one.mean) if known and len(known) == len(found) else None
 
 
-def _on(
-    scores: Mapping[str, Mapping[str, Any]], group: str, way: str, network: str, kind: Kind
-) -> Trust | None:  # fmt: skip
+def _on(scores: Mapping[str, Mapping[str, Any]], group: str, way: str, network: str, kind: Kind) -> Trust | None:
     if not any(one["sent"] == way for content in scores.values() for one in content.get("ways", ())):
         return None
     there = [

@@ -40,7 +40,7 @@ from ssfx.perf_model.recorded_times import measured_on
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
 def advise(
     overrides: tuple[str, ...], every: bool, evens: bool, sources: bool, drawn: bool, page: Path | None, as_json: bool
-) -> None:  # fmt: skip
+) -> None:
     """Say whether compression helps a model on a cluster, by simulating every scheme beside tuned dense DDP.
 
     For example: ssfx advise model=bert_large cluster=64gpu density=0.01
@@ -92,15 +92,26 @@ def _by_quality(setting: Setting, as_json: bool) -> None:
         f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks, time to what dense "
         f"training reaches in {setting.steps:,} steps{default}: steps by recorded runs of small networks times "
         "simulated iterations",
-        "  ", "", bold=True,
-    )  # fmt: skip
+        "  ",
+        "",
+        bold=True,
+    )
     columns = ("scheme", "steps", "ms a step", "minutes", "more steps rest on")
     known = [one for one in found if one.needed.share is not None]
-    print_table(columns, [
-        (one.entry.scheme, f"{one.steps:,.0f}", rounded(1e3 * one.entry.iteration_s, 4), rounded(one.time_s / 60, 4),
-         str(one.needed))
-        for one in known
-    ], right=set(columns) - {"scheme", "more steps rest on"})  # fmt: skip
+    print_table(
+        columns,
+        [
+            (
+                one.entry.scheme,
+                f"{one.steps:,.0f}",
+                rounded(1e3 * one.entry.iteration_s, 4),
+                rounded(one.time_s / 60, 4),
+                str(one.needed),
+            )
+            for one in known
+        ],
+        right=set(columns) - {"scheme", "more steps rest on"},
+    )
     unknown = [one.entry.scheme for one in found if one.needed.share is None]
     if unknown:
         say(f"not ranked, because their quality here is unknown or worse: {', '.join(unknown)}", "  ", "")
@@ -185,11 +196,16 @@ def _line(entry: Entry, advice: Advice) -> tuple[str, ...]:
     error = f" +- {1e3 * entry.iteration_s * advice.trust.mean:.1f}" if advice.trust else ""
     dense = " (tuned dense)" if entry is advice.dense else ""
     return (
-        str(best) if best == worst else f"{best}-{worst}", f"{entry.trial.title}{dense}",
-        ", ".join(entry.compressors) or "-", f"{1e3 * entry.iteration_s:.1f}{error}",
-        f"{entry.throughput_samples_per_s:,.1f}", f"{entry.scaling:.3f}", f"{entry.speedup_vs_dense:.2f}x",
-        f"{1e3 * entry.trial.simulated.exposed_comm_s:.1f}", "extrapolated" if entry.trial.simulated.outside else "",
-    )  # fmt: skip
+        str(best) if best == worst else f"{best}-{worst}",
+        f"{entry.trial.title}{dense}",
+        ", ".join(entry.compressors) or "-",
+        f"{1e3 * entry.iteration_s:.1f}{error}",
+        f"{entry.throughput_samples_per_s:,.1f}",
+        f"{entry.scaling:.3f}",
+        f"{entry.speedup_vs_dense:.2f}x",
+        f"{1e3 * entry.trial.simulated.exposed_comm_s:.1f}",
+        "extrapolated" if entry.trial.simulated.outside else "",
+    )
 
 
 def _break_evens(advice: Advice) -> None:

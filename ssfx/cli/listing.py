@@ -16,7 +16,7 @@ import click
 
 from ssfx.cli.completion import own_components
 from ssfx.cli.terminal import print_table
-from ssfx.core.errors import LISTED, unknown
+from ssfx.core.errors import LISTED, ConfigError, unknown
 from ssfx.core.files import read_json, write_atomic
 from ssfx.core.plugins import any_plugins
 
@@ -40,6 +40,8 @@ def list_(kind: str | None, name: str | None, as_json: bool) -> None:
         others = {"gpu": "devices", "gpus": "devices", "network": "links", "networks": "links"}
         raise unknown("kind", kind, KINDS, others)
     if kind and name:
+        if as_json:
+            raise ConfigError(f"--json lists a whole kind; drop it, or {name}")
         click.echo(_choice(kind, name))
         return
     if as_json:

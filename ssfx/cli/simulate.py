@@ -43,13 +43,20 @@ Outcome = tuple[Case, Target, Simulated]
     help="What compressors really keep, where that is not the density they are asked for.",
 )
 @click.option(
-    "--build-up", type=click.FloatRange(min=1), metavar="TIMES",
+    "--build-up",
+    type=click.FloatRange(min=1),
+    metavar="TIMES",
     help="Elements that all ranks select together over those of one; else no two select the same.",
-)  # fmt: skip
+)
 def simulate(
-    overrides: tuple[str, ...], explain: bool, trace: Path | None, page: Path | None, as_json: bool,
-    achieved_density: float | None, build_up: float | None,
-) -> None:  # fmt: skip
+    overrides: tuple[str, ...],
+    explain: bool,
+    trace: Path | None,
+    page: Path | None,
+    as_json: bool,
+    achieved_density: float | None,
+    build_up: float | None,
+) -> None:
     """Simulate one training step of KEY=VALUE words in virtual time; comma lists compare.
 
     For example: ssfx simulate model=bert_large cluster=64gpu scheme=ddp,ssfusion_oi density=0.01 --why
@@ -100,10 +107,13 @@ def draw_sweep(outcomes: Sequence[Outcome], names: Sequence[str], page: Path | N
     if axis:
         values = sorted({value for line in lines.values() for value in line})
         rows = [
-            (f"{value:g}", *(f"{1e3 * line[value]:.2f}" for line in lines.values()),
-             min(lines, key=lambda name: lines[name][value]))
+            (
+                f"{value:g}",
+                *(f"{1e3 * line[value]:.2f}" for line in lines.values()),
+                min(lines, key=lambda name: lines[name][value]),
+            )
             for value in values
-        ]  # fmt: skip
+        ]
         click.echo()
         print_table((f"ms by {axis}", *lines, "fastest"), rows, right=set(lines))
     if page:
@@ -116,11 +126,15 @@ def draw_sweep(outcomes: Sequence[Outcome], names: Sequence[str], page: Path | N
 def swept(outcomes: Sequence[Outcome]) -> tuple[str, dict[str, dict[float, float]]]:
     """Return the one number that cases differ in beside their scheme, and seconds over it by scheme; "" if none is."""
     facts = [
-        {**{key: float(value) for key, value in case.cluster.options.items() if is_number(value)},
-         "ranks": float(case.world_size), "batch_size": float(case.batch_size), "accumulate": float(case.accumulate),
-         **({"density": case.density} if case.density else {})}
+        {
+            **{key: float(value) for key, value in case.cluster.options.items() if is_number(value)},
+            "ranks": float(case.world_size),
+            "batch_size": float(case.batch_size),
+            "accumulate": float(case.accumulate),
+            **({"density": case.density} if case.density else {}),
+        }
         for case, _, _ in outcomes
-    ]  # fmt: skip
+    ]
     names = list(dict.fromkeys(key for one in facts for key in one))
     apart = [key for key in names if len({one.get(key) for one in facts if key in one}) > 1]
     apart = [key for key in apart if key != "ranks"] or apart
@@ -157,9 +171,13 @@ def _word(option: str) -> str:
 
 _BAR = 40
 _PARTS = {
-    "forward_s": "forward", "backward_s": "backward", "sparsify_s": "compression", "exposed_comm_s": "exposed exchange",
-    "step_s": "optimizer step", "other_s": "other",
-}  # fmt: skip
+    "forward_s": "forward",
+    "backward_s": "backward",
+    "sparsify_s": "compression",
+    "exposed_comm_s": "exposed exchange",
+    "step_s": "optimizer step",
+    "other_s": "other",
+}
 
 
 def show(outcome: Outcome) -> None:
@@ -194,8 +212,16 @@ def show(outcome: Outcome) -> None:
 def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     """One line for each of several steps is printed, and what they rest on."""
     header = (
-        "case", "iteration ms", "samples/s", "scaling", "compression", "exposed", "exchange", "handed over", "",
-    )  # fmt: skip
+        "case",
+        "iteration ms",
+        "samples/s",
+        "scaling",
+        "compression",
+        "exposed",
+        "exchange",
+        "handed over",
+        "",
+    )
     rows = []
     profiles = [target.profile.origin.kind for _, target, _ in outcomes]
     for name, outcome, kind in zip(names, outcomes, profiles, strict=True):
@@ -207,12 +233,17 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
         marks = ["extrapolated"] * bool(step.outside) + [f"{kind} profile"] * (len(set(profiles)) > 1)
         rows.append(
             (
-                name, f"{1e3 * step.iteration_s:.2f}", f"{metrics['throughput_samples_per_s']:,.1f}",
-                f"{_scaling(outcome):.3f}", f"{1e3 * metrics['sparsify_s']:.2f}",
-                f"{1e3 * step.exposed_comm_s:.2f}", f"{1e3 * step.comm_s:.2f}",
-                f"{metrics['contributed_bytes'] / 2**20:.2f} MiB", ", ".join(marks),
+                name,
+                f"{1e3 * step.iteration_s:.2f}",
+                f"{metrics['throughput_samples_per_s']:,.1f}",
+                f"{_scaling(outcome):.3f}",
+                f"{1e3 * metrics['sparsify_s']:.2f}",
+                f"{1e3 * step.exposed_comm_s:.2f}",
+                f"{1e3 * step.comm_s:.2f}",
+                f"{metrics['contributed_bytes'] / 2**20:.2f} MiB",
+                ", ".join(marks),
             )
-        )  # fmt: skip
+        )
     shared = {_title(case, scheme=False) for case, _, _ in outcomes}
     click.secho(f"simulated{' for ' + shared.pop() if len(shared) == 1 else ''}, times in ms", bold=True)
     print_table(header, rows, right=set(header[1:-1]))
@@ -302,13 +333,24 @@ def _scaling(outcome: Outcome) -> float:
 def names_of(cases: Sequence[Case]) -> list[str]:
     """Return what tells the cases apart, another name for each."""
     parts = [
-        (case.scheme, case.model, str(case.cluster), f"x{case.world_size}", case.compressor or "",
-         f"{case.density}" if case.density else "", f"batch {case.batch_size}", case.optimizer,
-         f"{case.accumulate} micro-steps", case.precision, _shared(case), f"sums in {case.reduce_dtype}",
-         "" if case.reshard_after_forward else "blocks stay whole",
-         " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())))
+        (
+            case.scheme,
+            case.model,
+            str(case.cluster),
+            f"x{case.world_size}",
+            case.compressor or "",
+            f"{case.density}" if case.density else "",
+            f"batch {case.batch_size}",
+            case.optimizer,
+            f"{case.accumulate} micro-steps",
+            case.precision,
+            _shared(case),
+            f"sums in {case.reduce_dtype}",
+            "" if case.reshard_after_forward else "blocks stay whole",
+            " ".join(f"{key}={value}" for key, value in sorted(case.scheme_options.items())),
+        )
         for case in cases
-    ]  # fmt: skip
+    ]
     differing = [i for i in range(len(parts[0])) if i == 0 or len({part[i] for part in parts}) > 1]
     return [" ".join(part[i] for i in differing if part[i]) for part in parts]
 

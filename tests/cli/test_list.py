@@ -102,5 +102,6 @@ def test_an_option_is_explained_where_it_is_declared(capsys):
 def test_other_choices_are_their_file_or_their_line(capsys):
     assert listed(capsys, "clusters", "64gpu") == (conf_dir() / "cluster" / "64gpu.yaml").read_text()
     assert listed(capsys, "devices", "h100").startswith("device: h100\nGiB: ")
+    assert "--json lists a whole kind" in refusal(capsys, "list", "devices", "h100", "--json")
     assert refusal(capsys, "list", "devices", "h10") == "ssfx: unknown device 'h10'; did you mean 'h100'?\n"
     assert refusal(capsys, "list", "schemes", "oktop") == "ssfx: unknown scheme 'oktop'; did you mean 'oktopk'?\n"

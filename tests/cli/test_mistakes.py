@@ -111,16 +111,23 @@ OTHERS = {
     "simulate --plugin notes.txt model=gpt2 cluster=box": "is no Python",
     "simulate --plugin gone.py model=gpt2 cluster=box": "there is no file",
     "run device=gpu": "'cuda'",
-    "run experiment=fig11": "'throughput'", "run experiment=ssfusion.fig12": "'long_quality'",
-    "run engine=mpi": "'torchrun'", "plan model=gpt2 scheme=dgc": "scheme=per_tensor compressor=dgc",
+    "run experiment=fig11": "'throughput'",
+    "run experiment=ssfusion.fig12": "'long_quality'",
+    "run engine=mpi": "'torchrun'",
+    "plan model=gpt2 scheme=dgc": "scheme=per_tensor compressor=dgc",
     "profile": "say what to measure",
-    "help": "'--help'", "version": "'--version'", "attach": "in your script", "recommend": "'advise'",
-    "list gpus": "'devices'", "list networks": "'links'",
-    "cluster list": "'ssfx list clusters'", "cluster shwo 64gpu": "'show'",
+    "help": "'--help'",
+    "version": "'--version'",
+    "attach": "in your script",
+    "recommend": "'advise'",
+    "list gpus": "'devices'",
+    "list networks": "'links'",
+    "cluster list": "'ssfx list clusters'",
+    "cluster shwo 64gpu": "'show'",
     "cancel nothing": "nothing was submitted",
     "show ddp dpp": "did you mean ddp?",
     "figures 12": "ssfusion.fig12",
-}  # fmt: skip
+}
 UNITS = "summary: x\nnodes: 2\ndevices_per_node: 8\ndevice: a100\nnics_per_node: 1\nintra: {link: pcie}\nsource: me\n"
 
 
@@ -129,8 +136,13 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SSFX_RESULTS", str(tmp_path / "results"))
     inter = "inter: {gbps: 25000, efficiency: 0.8, latency_s: 2e-5}\ncalibration: nominal\n"
-    for name, text in {"own_units.yaml": UNITS + inter, "mine.json": "{}", "notes.txt": "x", "half.yaml": "nodes: 4\n",
-                       "train.py": "import torch\n\ndef build_model():\n    pass\n"}.items():  # fmt: skip
+    for name, text in {
+        "own_units.yaml": UNITS + inter,
+        "mine.json": "{}",
+        "notes.txt": "x",
+        "half.yaml": "nodes: 4\n",
+        "train.py": "import torch\n\ndef build_model():\n    pass\n",
+    }.items():
         Path(name).write_text(text)
 
 
@@ -163,12 +175,21 @@ def test_a_component_that_leaves_something_open_is_refused_and_says_what():
 @pytest.mark.parametrize(
     ("said", "meant"),
     {
-        "100gbe_roce": "roce_100", "rocev2_200": "roce_200", "hdr": "ib_rdma_200", "infiniband_100": "ib_rdma_100",
-        "10g": "eth_10_tcp", "25gbe_tcp": "eth_25_tcp", "nvswitch": "nvlink", "nvlink3.0": "nvlink3",
-        "ipoib": "ib_tcp_200", "roce_acs": "roce_acs_200", "xgmi": "infinity_fabric3", "pci": "pcie",
+        "100gbe_roce": "roce_100",
+        "rocev2_200": "roce_200",
+        "hdr": "ib_rdma_200",
+        "infiniband_100": "ib_rdma_100",
+        "10g": "eth_10_tcp",
+        "25gbe_tcp": "eth_25_tcp",
+        "nvswitch": "nvlink",
+        "nvlink3.0": "nvlink3",
+        "ipoib": "ib_tcp_200",
+        "roce_acs": "roce_acs_200",
+        "xgmi": "infinity_fabric3",
+        "pci": "pcie",
         "slingshot": "slingshot_200",
     }.items(),
-)  # fmt: skip
+)
 def test_words_for_networks_are_one_kind(said, meant):
     assert full_name(said) == meant
 

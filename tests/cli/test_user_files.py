@@ -28,9 +28,30 @@ NESTED: list[Any] = []
 for _ in range(120):
     NESTED = [NESTED]
 OTHERS = (
-    None, True, -1, 0, 3, 0.5, -0.5, 10**40, 1e308, 1e-300, "text", "1e-5", "../../x", "", [], {}, [1], [[]], {"a": 1},
-    ["a", 2], float("nan"), float("inf"), NESTED,
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    3,
+    0.5,
+    -0.5,
+    10**40,
+    1e308,
+    1e-300,
+    "text",
+    "1e-5",
+    "../../x",
+    "",
+    [],
+    {},
+    [1],
+    [[]],
+    {"a": 1},
+    ["a", 2],
+    float("nan"),
+    float("inf"),
+    NESTED,
+)
 GLOBAL = "# @package _global_\n"
 WORKLOAD, EXPERIMENT, PRESET, CLUSTER = yaml.safe_load_all("""
 defaults: [{override /model: resnet_tiny}, {override /dataset: digits}, {override /preset: smoke}]
@@ -95,28 +116,48 @@ def kinds(root: Path) -> dict[str, Kind]:
     simulated = "simulate model=lstm_tiny cluster=local world_size=2 scheme=ddp,fused_all"
     dry = "run --dry-run"
     return {
-        "profile": Kind(root / "own.json", profile, json.dumps, (
-            f"simulate profile={root}/own.json cluster=local world_size=2 scheme=ddp,fused_all",
-            f"plan profile={root}/own.json cluster=local world_size=2 scheme=per_tensor",
-        )),
+        "profile": Kind(
+            root / "own.json",
+            profile,
+            json.dumps,
+            (
+                f"simulate profile={root}/own.json cluster=local world_size=2 scheme=ddp,fused_all",
+                f"plan profile={root}/own.json cluster=local world_size=2 scheme=per_tensor",
+            ),
+        ),
         "network": Kind(results / "profiles" / "local-x2.json", network, json.dumps, (simulated,)),
         "compressors": Kind(results / "profiles" / "compressors-x2.json", compressors, json.dumps, (simulated,)),
-        "plan": Kind(plan, json.loads(plan.read_text()), json.dumps, (
-            f"show {plan.parents[1].name}",
-        )),
-        "workload": Kind(conf / "workload" / "mine.yaml", WORKLOAD, spelled_global, (
-            f"{dry} workload=mine scheme=ddp", f"{dry} workload=mine preset=paper scheme=ddp",
-        )),
+        "plan": Kind(plan, json.loads(plan.read_text()), json.dumps, (f"show {plan.parents[1].name}",)),
+        "workload": Kind(
+            conf / "workload" / "mine.yaml",
+            WORKLOAD,
+            spelled_global,
+            (
+                f"{dry} workload=mine scheme=ddp",
+                f"{dry} workload=mine preset=paper scheme=ddp",
+            ),
+        ),
         "experiment": Kind(conf / "experiment" / "mine.yaml", EXPERIMENT, spelled_global, (f"{dry} experiment=mine",)),
         "preset": Kind(conf / "preset" / "mine.yaml", PRESET, spelled, (f"{dry} preset=mine scheme=ddp",)),
-        "cluster": Kind(conf / "cluster" / "mine.yaml", CLUSTER, spelled, (
-            "simulate model=lstm_tiny cluster=mine scheme=ddp,fused_all",
-            f"{dry} model=lstm_tiny dataset=synthetic cluster=mine scheme=ddp engine=slurm",
-        )),
-        "scheme": Kind(conf / "scheme" / "mine.yaml", {"name": "ddp", "bucket_cap_bytes": 5000}, spelled, (
-            "simulate model=lstm_tiny cluster=16gpu scheme=mine", f"{dry} scheme=mine",
-        )),
-    }  # fmt: skip
+        "cluster": Kind(
+            conf / "cluster" / "mine.yaml",
+            CLUSTER,
+            spelled,
+            (
+                "simulate model=lstm_tiny cluster=mine scheme=ddp,fused_all",
+                f"{dry} model=lstm_tiny dataset=synthetic cluster=mine scheme=ddp engine=slurm",
+            ),
+        ),
+        "scheme": Kind(
+            conf / "scheme" / "mine.yaml",
+            {"name": "ddp", "bucket_cap_bytes": 5000},
+            spelled,
+            (
+                "simulate model=lstm_tiny cluster=16gpu scheme=mine",
+                f"{dry} scheme=mine",
+            ),
+        ),
+    }
 
 
 def places(content: Any) -> Iterator[tuple[Any, Any]]:

@@ -151,9 +151,12 @@ def few(panel: Panel) -> Panel:
 
 
 def drawn_panels(
-    shown: Sequence[Panel], lines: Callable[[Panel], Lines], draw: Callable[[Panel, Lines, Axes], None],
-    caption: Sequence[str], xlabel: str,
-) -> tuple[Canvas, Lines]:  # fmt: skip
+    shown: Sequence[Panel],
+    lines: Callable[[Panel], Lines],
+    draw: Callable[[Panel, Lines, Axes], None],
+    caption: Sequence[str],
+    xlabel: str,
+) -> tuple[Canvas, Lines]:
     """Return a panel_grid with every panel drawn by `draw` from its lines of the table."""
     tables = [lines(panel) for panel in shown]
     figure, axes = panel_grid(shown, caption, xlabel)

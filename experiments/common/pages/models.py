@@ -52,10 +52,14 @@ def models_block() -> str:
         fits = [code(data.name) for data in datasets if data.cls.here and data.cls.inputs == model.inputs]
         lines.append(
             (
-                code(model.name), f"{sum(sizes):,}", str(len(sizes)), str(model.batch_size), model.inputs + length,
+                code(model.name),
+                f"{sum(sizes):,}",
+                str(len(sizes)),
+                str(model.batch_size),
+                model.inputs + length,
                 ", ".join(fits) or "-",
             )
-        )  # fmt: skip
+        )
     return table(("model", "parameters", "tensors", "customary batch", "inputs", "data here"), lines)
 
 

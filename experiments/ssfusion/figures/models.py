@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,6 +17,7 @@ from experiments.common.figures.style import Table
 from experiments.common.figures.tables import Tabular
 from experiments.common.validation.published_steps import number
 from ssfx.config.compose import compose
+from ssfx.core.files import read_json
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import FEWEST_STEPS
 from ssfx.lab.config.epochs import with_steps
@@ -96,11 +98,21 @@ def _table2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     half, whole = (width * THRESHOLD / 1000 for width in (2, 4))
     return [
         *found,
-        says("ssfusion.table2.threshold", every, f"{THRESHOLD:,} elements",
-             "This threshold, taken as strictly less, gives every share of the table."),
-        compared("ssfusion.table2.threshold_kb", (200.0, 200.0), (half, whole), relative=0.05, unit="KB",
-                 reason="102,400 elements are 205 KB at two bytes each, and 410 KB in float32."),
-    ]  # fmt: skip
+        says(
+            "ssfusion.table2.threshold",
+            every,
+            f"{THRESHOLD:,} elements",
+            "This threshold, taken as strictly less, gives every share of the table.",
+        ),
+        compared(
+            "ssfusion.table2.threshold_kb",
+            (200.0, 200.0),
+            (half, whole),
+            relative=0.05,
+            unit="KB",
+            reason="102,400 elements are 205 KB at two bytes each, and 410 KB in float32.",
+        ),
+    ]
 
 
 def shares(network: Variant) -> dict[str, float]:
@@ -120,37 +132,42 @@ def _numels(network: Variant) -> list[int]:
 
 
 TABLE2 = Figure(
-    "ssfusion.table2", "Table II: number and size proportion of small and large tensors",
+    "ssfusion.table2",
+    "Table II: number and size proportion of small and large tensors",
     Tabular(
         {
-            "model": "model", "tensors": "tensors", "share": "share (small: fewer\nthan 102,400 elements)",
-            "ssfx": "ssfx\n(%)", "paper": "paper\n(%)", "verdict": "verdict",
+            "model": "model",
+            "tensors": "tensors",
+            "share": "share (small: fewer\nthan 102,400 elements)",
+            "ssfx": "ssfx\n(%)",
+            "paper": "paper\n(%)",
+            "verdict": "verdict",
             "network": "network whose shapes give this",
         },
         _table2,
     ),
     _table2_verdicts,
-    said=lambda _: f"tensors of fewer than {THRESHOLD:,} elements: "
-    + ", ".join(f"{network.name} {shares(network)['small.count']:.2f} %" for network in VARIANTS),
+    said=lambda _: (
+        f"tensors of fewer than {THRESHOLD:,} elements: "
+        + ", ".join(f"{network.name} {shares(network)['small.count']:.2f} %" for network in VARIANTS)
+    ),
     notes=(
         "ViT-large matches only with a head of at most ten classes: with the 1,000 classes of ImageNet, the task that "
         "the paper names for it, one more tensor is large and the share of small ones is 62.50 %.",
         "ResNet-152 matches only as it is built for CIFAR-100, and not with the ImageNet head (2.31 % of the size).",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Table IV: evaluation tasks --------------------------------------------------------------------------------------
 
 UNITS = {"MB": ((1e6, "MB"), (2**20, "MiB")), "GB": ((1e9, "GB"), (2**30, "GiB"))}
 """What the table's units may mean, the decimal meaning first."""
-MASKS_BYTES = 36 * 4 * 2**20
-"""Causal masks that a stored GPT2-large holds beside its parameters: one of 4 MiB a layer."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Shapes that may be meant; `extra_bytes` are stored with the parameters."""
+    """Shapes that may be meant; `extra_bytes` are stored with the parameters, as 36 causal masks of 4 MiB."""
 
     model: str
     definition: str
@@ -190,24 +207,12 @@ class Task:
         return f"{self.network.nbytes / divisor:.2f} {unit}"
 
 
-SQUAD = Network("bert_base", "question answering head")
-TASKS = (
-    Task("vitl", "image", "ViT-large", "ImageNet", "1.2 GB", Network("vit_large", "1,000 classes")),
-    Task("resnet152_in", "image", "ResNet-152", "ImageNet", "230 MB", Network("resnet152", "1,000 classes")),
-    Task("resnet152_c100", "image", "ResNet-152", "CIFAR-100", "230 MB",
-         Network("resnet152_cifar100", "3x3 stem, 100 classes"), (Network("resnet152", "the ImageNet network"),)),
-    Task("vgg19", "image", "VGG-19", "CIFAR-100", "548 MB", Network("vgg19", "the ImageNet network")),
-    Task("gpt2l", "language", "GPT2-large", "WikiText-103", "3.2 GB", Network("gpt2_large", "tied output layer"),
-         (Network("gpt2_large", "the stored file, with 36 causal masks", MASKS_BYTES),)),
-    Task("lstm", "language", "LSTM", "WikiText-2", "328 MB",
-         Network("lstm_wikitext2", "1,500 units, 2 layers, 33,278 words, tied")),
-    Task("bertl", "language", "BERT-large", "SQuAD", "1.32 GB", Network("bert_large", "question answering head"),
-         (Network("bert_large_pretraining", "both pre-training heads"),)),
-    Task("bertb", "language", "BERT-base", "SQuAD", "420 MB", SQUAD,
-         (Network("bert_base_pretraining", "both pre-training heads"),)),
-    Task("gpt2xl", "language", "GPT2-XL", "", "6 GB", Network("gpt2_xl", "tied output layer")),
-    Task("bloom3b", "language", "BLOOM-3B", "", "12 GB", Network("bloom_3b", "tied output layer")),
-)  # fmt: skip
+TASKS = tuple(
+    Task(
+        **{**one, "network": Network(**one["network"]), "others": tuple(Network(**it) for it in one.get("others", ()))}
+    )
+    for one in read_json(Path(__file__).parents[1] / "tasks.json")
+)
 CIFAR = {"vgg19"}
 """Rows whose task is on CIFAR-100 but whose size is only that of the ImageNet network."""
 
@@ -276,19 +281,27 @@ def _outcome(task: Task) -> tuple[Outcome, str, str]:
 
 
 TABLE4 = Figure(
-    "ssfusion.table4", "Table IV: evaluation tasks with the sizes of their models in float32",
+    "ssfusion.table4",
+    "Table IV: evaluation tasks with the sizes of their models in float32",
     Tabular(
-        {"model": "model", "dataset": "data set", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict",
-         "network": "network"},
+        {
+            "model": "model",
+            "dataset": "data set",
+            "paper": "paper",
+            "ssfx": "ssfx",
+            "verdict": "verdict",
+            "network": "network",
+        },
         _table4,
     ),
-    _table4_verdicts, said=_table4_finding,
+    _table4_verdicts,
+    said=_table4_finding,
     notes=(
         "MB may mean 1,000,000 bytes or 2^20, GB 10^9 or 2^30: a size agrees if it rounds to the printed number in "
         "either.",
         "partly: only another network than that of the task has the printed size.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Table V: profiling, measured here and simulated -----------------------------------------------------------------
@@ -346,22 +359,35 @@ def profiling_lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
     table = []
     for name, one in _simulated(rows).items():
         printed = next((c.bounds for c in claims_of("ssfusion.table5") if c.conditions.get("model") == name), None)
-        table.append({
-            "model": name, "paper": f"{printed[0]:g}" if printed else "-",
-            "ours": f"{one['percent']:.2g}", "observed": one["observed"], "steps": one["steps"],
-            "profile_s": f"{one['profile_s']:.2g}", "plan_s": "not simulated", "source": "simulated",
-        })  # fmt: skip
+        table.append(
+            {
+                "model": name,
+                "paper": f"{printed[0]:g}" if printed else "-",
+                "ours": f"{one['percent']:.2g}",
+                "observed": one["observed"],
+                "steps": one["steps"],
+                "profile_s": f"{one['profile_s']:.2g}",
+                "plan_s": "not simulated",
+                "source": "simulated",
+            }
+        )
     real = [row for row in rows if not row.case.calibration and row.case.steps >= FEWEST_STEPS]
     real = [row for row in real if row.case.scheme == SCHEME and "profile_share" in row.metrics]
     for model in sorted({row.case.model for row in real}):
         runs = [row for row in real if row.case.model == model]
         middle = {key: median(metric(row, key) for row in runs) for key in ("profile_share", "profile_s", "plan_s")}
-        table.append({
-            "model": model, "paper": "-", "ours": f"{100 * middle['profile_share']:.2g}",
-            "observed": int(metric(runs[0], "profiled_steps")), "steps": runs[0].case.steps,
-            "profile_s": f"{middle['profile_s']:.2g}", "plan_s": f"{middle['plan_s']:.2g}",
-            "source": f"{runs[0].origin.kind}, {len(runs)} runs",
-        })  # fmt: skip
+        table.append(
+            {
+                "model": model,
+                "paper": "-",
+                "ours": f"{100 * middle['profile_share']:.2g}",
+                "observed": int(metric(runs[0], "profiled_steps")),
+                "steps": runs[0].case.steps,
+                "profile_s": f"{middle['profile_s']:.2g}",
+                "plan_s": f"{middle['plan_s']:.2g}",
+                "source": f"{runs[0].origin.kind}, {len(runs)} runs",
+            }
+        )
     return table
 
 
@@ -378,9 +404,12 @@ def _simulated(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         profile_s = observed * times[DENSE]
         percent = 100 * profile_s / (profile_s + (steps - observed) * times[SCHEME])
         found[name] = {
-            "percent": percent, "observed": observed, "steps": steps, "profile_s": profile_s,
+            "percent": percent,
+            "observed": observed,
+            "steps": steps,
+            "profile_s": profile_s,
             "calibration": mine[0].case.costs,
-        }  # fmt: skip
+        }
     return found
 
 
@@ -391,21 +420,29 @@ def _steps(workload: str, world_size: int) -> int:
 
 
 TABLE5 = Figure(
-    "ssfusion.table5", "Table V: profiling time, share of the time of training",
+    "ssfusion.table5",
+    "Table V: profiling time, share of the time of training",
     Tabular(
         {
-            "model": "model", "paper": "paper\npercent", "ours": "ours\npercent", "observed": "observed\nsteps",
-            "steps": "all\nsteps", "profile_s": "observed\nseconds", "plan_s": "planning\nseconds",
+            "model": "model",
+            "paper": "paper\npercent",
+            "ours": "ours\npercent",
+            "observed": "observed\nsteps",
+            "steps": "all\nsteps",
+            "profile_s": "observed\nseconds",
+            "plan_s": "planning\nseconds",
             "source": "source",
         },
         lambda _, rows: profiling_lines(rows),
         "Simulated: 64 A100, nominal times, epochs of the authors' scripts. Measured: small models, four ranks.",
     ),
-    _table5_verdicts, needs={"experiment": ("profiling_overhead", LONG).__contains__},
-    command="ssfx run experiment=profiling_overhead cluster=64gpu", said=_table5_finding,
+    _table5_verdicts,
+    needs={"experiment": ("profiling_overhead", LONG).__contains__},
+    command="ssfx run experiment=profiling_overhead cluster=64gpu",
+    said=_table5_finding,
     notes=(
         "Measured: the steps that are observed and the planning (costs of exchange and compressor are measured, then "
         f"the plan is made), over all steps of a long run ({LONG_COMMAND}); of a longer one the share is smaller.",
         f"Simulated: {SAID[0].lower()}{SAID[1:]} Observed steps exchange as dense DDP does.",
     ),
-)  # fmt: skip
+)

@@ -49,12 +49,15 @@ def _plain_bar(panel: Panel, label: str, runs: Sequence[Row]) -> dict[str, Any]:
         against = picked(speedup(panel.dense, runs), "ratio low high clear")
     names = ("iteration_s", "iteration_p10_s", "iteration_p90_s", "throughput_samples_per_s", "sent_bytes")
     return {
-        "scheme": label, "runs": [row.run_id for row in runs], **{name: median_of(runs, name) for name in names},
-        "against_dense": against, "achieved_density": median_of(runs, "achieved_density"),
+        "scheme": label,
+        "runs": [row.run_id for row in runs],
+        **{name: median_of(runs, name) for name in names},
+        "against_dense": against,
+        "achieved_density": median_of(runs, "achieved_density"),
         "quality": {name: value for name in QUALITY if (value := median_of(runs, name)) is not None},
         "steps_over_dense": [asdict(one) for one in multiples(panel, label)],
         "extrapolated": panel.extrapolated(label),
-    }  # fmt: skip
+    }
 
 
 def print_panel(panel: Panel, wide: bool) -> None:
@@ -72,11 +75,15 @@ def print_panel(panel: Panel, wide: bool) -> None:
             if not found.clear:
                 doubtful.append(label)
         lines.append(
-            (f"{label}{f' (sent {sent})' if (sent := sent_mark(runs, dense)) else ''}", _ms(runs),
-             _number(median_of(runs, "throughput_samples_per_s"), ",.1f"),
-             against or ("1.00x" if runs is dense else "-"), _number(median_of(runs, "sent_bytes"), ",.2f", 1e-6),
-             _quality(runs))
-        )  # fmt: skip
+            (
+                f"{label}{f' (sent {sent})' if (sent := sent_mark(runs, dense)) else ''}",
+                _ms(runs),
+                _number(median_of(runs, "throughput_samples_per_s"), ",.1f"),
+                against or ("1.00x" if runs is dense else "-"),
+                _number(median_of(runs, "sent_bytes"), ",.2f", 1e-6),
+                _quality(runs),
+            )
+        )
     header: tuple[str, ...] = ("scheme", "iteration ms", "samples/s", "against dense", "MB sent", "quality")
     if not any(line[-1] for line in lines):
         header, lines = header[:-1], [line[:-1] for line in lines]
@@ -86,13 +93,18 @@ def print_panel(panel: Panel, wide: bool) -> None:
     if any("(" in line[3] for line in lines):  # no simulated time has an interval
         say(
             "ranges: of iteration ms, the 10th to 90th percentile of a run's steps; of against dense, the 95 % "
-            "interval of dense's median step over the scheme's, by bootstrap over runs and their steps", "  ", "",
-        )  # fmt: skip
+            "interval of dense's median step over the scheme's, by bootstrap over runs and their steps",
+            "  ",
+            "",
+        )
     if panel.background_cores > BUSY_CORES:
         say(
             f"the machine was busy: other programs used up to {panel.background_cores:.1f} cores during these runs, so "
-            "times are longer than they should be and not to be compared", "  ", "", fg="yellow",
-        )  # fmt: skip
+            "times are longer than they should be and not to be compared",
+            "  ",
+            "",
+            fg="yellow",
+        )
     if panel.case.calibration and any(map(panel.extrapolated, panel.bars)):
         say("some of these times rest on costs beyond the range that they are known for", "  ", "", fg="yellow")
     _print_multiples(panel, wide)
@@ -100,8 +112,11 @@ def print_panel(panel: Panel, wide: bool) -> None:
 
 def _print_multiples(panel: Panel, wide: bool) -> None:
     """Print how many more steps each scheme needed than dense training, where runs have curves of their quality."""
-    found = {label: many for label, runs in panel.bars.items() if runs is not panel.dense
-             and (many := multiples(panel, label))}  # fmt: skip
+    found = {
+        label: many
+        for label, runs in panel.bars.items()
+        if runs is not panel.dense and (many := multiples(panel, label))
+    }
     if not found:
         return
     horizons = [f"after {one.dense_steps:,.0f}" for one in max(found.values(), key=len)]
@@ -112,8 +127,10 @@ def _print_multiples(panel: Panel, wide: bool) -> None:
         lines.append((label, *["-"] * (len(horizons) - len(many)), *map(str, many), time))
     say(
         "steps to the quality that dense training had, over its own (median and range of seeds; >: not reached), "
-        "and the time of the last:", "  ", "",
-    )  # fmt: skip
+        "and the time of the last:",
+        "  ",
+        "",
+    )
     print_table(("scheme", *horizons, "time"), lines, right={*horizons, "time"}, wide=wide)
 
 

@@ -30,11 +30,33 @@ follow by name, in black.
 SCHEME_ORDER = tuple(SCHEME_COLOURS)
 
 _SHARED = (
-    "experiment", "cluster", "model", "dataset", "batch_size", "device", "precision", "optimizer", "lr", "momentum",
-    "weight_decay", "clip_norm", "accumulate", "threads", "steps", "warmup_steps", "evaluate", "time_compute_only",
-    "initial_weights", "sharding", "shards", "reduce_dtype", "reshard_after_forward", "shard_compressor", "weights",
+    "experiment",
+    "cluster",
+    "model",
+    "dataset",
+    "batch_size",
+    "device",
+    "precision",
+    "optimizer",
+    "lr",
+    "momentum",
+    "weight_decay",
+    "clip_norm",
+    "accumulate",
+    "threads",
+    "steps",
+    "warmup_steps",
+    "evaluate",
+    "time_compute_only",
+    "initial_weights",
+    "sharding",
+    "shards",
+    "reduce_dtype",
+    "reshard_after_forward",
+    "shard_compressor",
+    "weights",
     "exempt",
-)  # fmt: skip
+)
 """Case fields in which all runs of one panel agree."""
 
 
