@@ -43,7 +43,10 @@ class A2aAg(Reducer):
         p, rank = comm.world_size, comm.rank
         starts, sizes = split_starts(work.vector.numel(), p), split_sizes(work.vector.numel(), p)
         shares = [min(size, max(1, share)) for size, share in zip(sizes, split_sizes(work.kept, p), strict=True)]
-        leaving = _cut(work.indices, work.values, starts)
+        # One packed message per shard, with indices relative to its start.
+        bounds = torch.searchsorted(work.indices, torch.tensor(starts, device=work.indices.device)).tolist()
+        pieces = zip(pairwise(bounds), starts[:-1], strict=True)
+        leaving = [pack(work.indices[a:b] - start, work.values[a:b]) for (a, b), start in pieces]
         counts = _swap_counts(comm, [BAD if work.bad else len(m) // 2 for m in leaving])
         used = to_peers([COUNT_BYTES] * p, rank)
         if BAD in counts:
@@ -56,6 +59,7 @@ class A2aAg(Reducer):
 
         capacity = max(shares)
         record = torch.zeros(1 + 2 * capacity, dtype=torch.int32, device=work.vector.device)
+        # The sum of the own shard, in rank order, of which the largest go to all.
         arriving[rank] = leaving[rank]
         shard = torch.zeros(sizes[rank], dtype=torch.float32, device=work.vector.device)
         for message in arriving:
@@ -73,13 +77,6 @@ class A2aAg(Reducer):
             found.append(row[1 : 1 + count].long() + start)
             sums.append(row[1 + capacity : 1 + capacity + count].view(torch.float32))
         return Reduced(torch.cat(sums), torch.cat(found), work.indices.numel(), used + sent)
-
-
-def _cut(indices: torch.Tensor, values: torch.Tensor, starts: list[int]) -> list[torch.Tensor]:
-    """Return one packed message per shard, with indices relative to its start."""
-    bounds = torch.searchsorted(indices, torch.tensor(starts, device=indices.device)).tolist()
-    pieces = zip(pairwise(bounds), starts[:-1], strict=True)
-    return [pack(indices[a:b] - start, values[a:b]) for (a, b), start in pieces]
 
 
 def _swap_counts(comm: Comm, counts: list[int]) -> list[int]:

@@ -55,14 +55,24 @@ class Micro(Reducer):
     def reduce(self, work: Reduction, comm: Comm) -> Reduced:
         """Take the values at what all ranks selected out of `vector` and sum them."""
         p, rank, state = comm.world_size, comm.rank, work.state
+        # Algorithm 1: the partition of this rank, which rotates with t.
         starts, own = split_starts(work.vector.numel(), p), partition_of(rank, int(state["steps"]), p)
         part = work.vector[starts[own] : starts[own + 1]]
+        # The threshold delta_t, scaled by how many reached the last one.
         used = self.follow(work, comm, part)
-        chosen = self._select(work, part, p) + starts[own]
+        # idx_t: where |acc| reaches delta_t inside the partition.
+        if work.bad or work.kept == 0:
+            chosen = torch.empty(0, dtype=torch.int64, device=part.device)
+        else:
+            chosen = passing(part, float(state["threshold"]), self.most(work.kept, p))
+            if part.numel() and not chosen.numel():
+                chosen = torch.tensor([int(state["steps"]) % part.numel()], device=part.device)
+        chosen = chosen + starts[own]
         used += traffic("all_gather", COUNT_BYTES, p, rank)
         counts = gather_counts(comm, chosen.numel(), work.bad)
         if counts is None:
             return poisoned(work.vector, used)
+        # All-gather of idx_t, then the dense sum of acc there; acc is 0 there afterwards.
         indices = torch.cat(gather_padded(comm, chosen.to(torch.int32), counts)).long()
         values = work.vector[indices]
         work.vector[indices] = 0
@@ -90,15 +100,6 @@ class Micro(Reducer):
             threshold.copy_(found) if found else threshold.mul_(threshold_for(k))
             return used
         return Traffic(0, 0)
-
-    def _select(self, work: Reduction, part: torch.Tensor, world_size: int) -> torch.Tensor:
-        """Return the positions in `part` that this rank sends, ascending."""
-        if work.bad or work.kept == 0:
-            return torch.empty(0, dtype=torch.int64, device=part.device)
-        chosen = passing(part, float(work.state["threshold"]), self.most(work.kept, world_size))
-        if part.numel() and not chosen.numel():
-            chosen = torch.tensor([int(work.state["steps"]) % part.numel()], device=part.device)
-        return chosen
 
 
 def _settled(part: torch.Tensor, k: int, own: int, bad: bool, comm: Comm) -> tuple[torch.Tensor, Traffic]:

@@ -117,14 +117,17 @@ class OkTopk(Reducer):
         vector, k, state = work.vector, work.kept, work.state
         step = int(state["steps"])
         evaluates = step % self.options.tau_prime == 0 or bool(state["stale"])
+        # Algorithm 1: the local top-k, by a threshold that is evaluated every tau' steps.
         chosen = self.select(work, evaluates)
         used = Traffic(0, 0)
         if step % self.options.tau == 0 and comm.world_size > 1:
             used += self.repartition(chosen, vector.numel(), state, comm)
+        # Split and reduce: every rank sums its own region.
         region, most, sent = self.sum_region(chosen, work, comm)
         used += sent
         if region is None:
             return poisoned(vector, used)
+        # Balance and all-gather: what reaches the global threshold goes to all.
         threshold = 0.0 if evaluates else float(state["threshold_global"])
         found = passing(region, threshold, most)
         own = (found + int(state["boundaries"][comm.rank]), region[found])
@@ -132,6 +135,7 @@ class OkTopk(Reducer):
         used += sent
         if evaluates:
             indices, values = self.evaluate(indices, values, k, state)
+        # The intersection of local and global top-k leaves the memory.
         vector[chosen[among(chosen, indices)]] = 0
         state["stale"].fill_(indices.numel() == 0 or (not evaluates and indices.numel() > 2 * k))
         state["steps"] += 1

@@ -130,26 +130,26 @@ class S2Sketch(Reducer):
         if work.bad:
             sketch.fill_(float("nan"))  # the flag: it poisons the sum on every rank
         else:
-            largest = self._largest(vector, blocks, sent)
+            # Algorithm 1: the K blocks of largest norm, ties to the lower one, without blocks of zeros.
+            norms = torch.empty(blocks, dtype=torch.float32, device=vector.device)
+            rows = np.array([(0, vector.numel(), 0, 0, 0, 0, 0)])
+            kernels(vector.device).block_norms(vector, rows, self.options.block, norms)
+            largest = top_k(norms, sent)
+            largest = largest[norms[largest] > 0]
             own = self._elements(largest, vector.numel())
+            # Their bits and their sketch; what is sent leaves the memory.
             bitmap[largest] = 1
             insert(sketch, hashes, own, vector[own])
             vector[own] = 0
+        # Both add up: sketches are linear, and a maximum unites bitmaps.
         pending = comm.all_reduce(sketch), comm.all_reduce(bitmap, op="max")
         for exchange in pending:
             exchange.wait()
         if not torch.isfinite(sketch.sum()) and not torch.isfinite(sketch).all():
             return poisoned(vector, used)
+        # The query: s(i) S[h(i)] for every element of the union.
         union = self._elements(bitmap.nonzero().view(-1), vector.numel())
         return Reduced(estimate(sketch, hashes, union), union, own.numel(), used)
-
-    def _largest(self, vector: torch.Tensor, blocks: int, count: int) -> torch.Tensor:
-        """Return the numbers of the blocks of largest norm, ties to the lower one, without blocks of zeros."""
-        norms = torch.empty(blocks, dtype=torch.float32, device=vector.device)
-        rows = np.array([(0, vector.numel(), 0, 0, 0, 0, 0)])
-        kernels(vector.device).block_norms(vector, rows, self.options.block, norms)
-        chosen = top_k(norms, count)
-        return chosen[norms[chosen] > 0]
 
     def _elements(self, numbers: torch.Tensor, numel: int) -> torch.Tensor:
         """Return the element numbers of blocks, ascending; the last block of the vector may be short."""

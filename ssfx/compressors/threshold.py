@@ -42,20 +42,18 @@ class ThresholdSelector(Selector):
 
     def compress_batch(self, batch: Batch) -> None:
         """Write the selected elements, padded with (0, 0), and how many they are."""
+
+        def bound(part: Part) -> Bound:
+            k = k_floor(part.numel, part.density)
+            return Bound(k, k, k) if k >= part.numel else Bound(0, k, part.layout.indices)
+
         kernel = kernels(batch.vector.device)
-        kernel.select(batch, batch.once("rule", lambda: _rule(batch)), self.thresholds(batch, kernel))
+        rule = batch.once("rule", lambda: Rule(tuple(map(bound, batch.parts)), rotate=True))
+        kernel.select(batch, rule, self.thresholds(batch, kernel))
 
     @abstractmethod
     def thresholds(self, batch: Batch, kernel: ModuleType) -> torch.Tensor:
         """Return the least magnitude of each segment that is sent, a float32 number as float64 [S]."""
-
-
-def _rule(batch: Batch) -> Rule:
-    def bound(part: Part) -> Bound:
-        k = k_floor(part.numel, part.density)
-        return Bound(k, k, k) if k >= part.numel else Bound(0, k, part.layout.indices)
-
-    return Rule(tuple(bound(part) for part in batch.parts), rotate=True)
 
 
 def over_parts(batch: Batch, name: str, measure: Callable[[Part], float]) -> torch.Tensor:

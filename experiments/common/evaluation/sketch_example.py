@@ -33,8 +33,8 @@ def signs(hashes: Hashes, at: NDArray[np.int64]) -> Array:
 
 def sketch(hashes: Hashes, vector: Array, at: NDArray[np.int64], cols: int = BUCKETS) -> Array:
     """Return the sketch of the elements `at` of a vector."""
-    filled: Array = np.bincount(buckets(hashes, at, cols), signs(hashes, at) * vector[at], cols)
-    return filled
+    filled = np.bincount(buckets(hashes, at, cols), signs(hashes, at) * vector[at], cols)
+    return filled.astype(np.float64)
 
 
 def queried(hashes: Hashes, filled: Array, at: NDArray[np.int64]) -> Array:

@@ -24,8 +24,8 @@ from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.recorded_times import recorded_system
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Bucket
-from ssfx.schemes.search.ssfusion_buffers import Knobs
-from ssfx.schemes.ssfusion import SsfusionOptions, plan_ssfusion
+from ssfx.schemes.carrier import Carrier
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
 from ssfx.simulator.pricing.message_sizes import payload_bytes
 
 # ---- Eqs. 1, 3 and 4: formulas of exchanges, against measured ones of emulated hosts ---------------------------------
@@ -185,24 +185,29 @@ MODELS = {
 """Each with its customary batch size and optimizer."""
 
 
+Keep = Literal["printed", "rule"]
+ALONE: tuple[Keep, str] = ("printed", "Eq. 2 alone")
+GUARDED: tuple[Keep, str] = ("rule", "with the guard")
+
+
 def _eq2(figure: Figure, rows: list[Row]) -> Table:
     """Return, for each model, how the buffers of both plans come to their stop."""
     table = []
     for model in MODELS:
-        for keep, said in (("eq2", "Eq. 2 alone"), ("rule", "with the guard")):
-            table.append({"model": model if keep == "eq2" else "", "rule": said, **buffers(model, keep)})
+        for keep, said in ALONE, GUARDED:
+            table.append({"model": model if keep == "printed" else "", "rule": said, **buffers(model, keep)})
     return table
 
 
 def _eq2_finding(rows: list[Row]) -> str:
     """Return how many buffers of all models stop as the equation says."""
-    fits, dense = (sum(buffers(model, "eq2")[how] for model in MODELS) for how in ("fits", "dense"))
+    fits, dense = (sum(buffers(model, "printed")[how] for model in MODELS) for how in ("fits", "dense"))
     return f"Eq. 2 alone: {fits} buffers stop at the inequality, {dense} leave every tensor out"
 
 
 def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return whether every buffer stops as the equation says."""
-    alone, guarded = ([buffers(model, keep) for model in MODELS] for keep in ("eq2", "rule"))
+    alone, guarded = ([buffers(model, keep) for model in MODELS] for keep, _ in (ALONE, GUARDED))
     holds = not any(one["neither"] for one in alone)
     late = sum(one["neither"] for one in guarded)
     count = sum(sum(one.values()) for one in guarded)
@@ -211,7 +216,7 @@ def _eq2_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 
 @cache
-def buffers(model: str, keep: Literal["eq2", "rule"]) -> Mapping[str, int]:
+def buffers(model: str, keep: Keep) -> Mapping[str, int]:
     """Return how many buffers behind the first of the naive variant's plan stop in which way.
 
     They satisfy the inequality, hold no compressed tensor, or do neither; the planner's choice is not asked. The
@@ -220,13 +225,12 @@ def buffers(model: str, keep: Literal["eq2", "rule"]) -> Mapping[str, int]:
     work, on = model_work(MODELS[model]), cluster(CLUSTER)
     profile = profile_for(work.model, on, work.batch_size, work.optimizer)
     costs = costs_on(on, COMPRESSOR, DENSITY)
-    options = SsfusionOptions(compressor=COMPRESSOR, density=DENSITY, rule="paper")
-    plan = plan_ssfusion("ssfusion_naive", Knobs(keep=keep), profile, costs, options)
+    planner = BufferPlanner(profile, costs, Carrier(COMPRESSOR, DENSITY, "all_gather"))
     gap_s = {spec.name: gap for spec, gap in zip(profile.tensors, profile.ready_gap_s, strict=True)}
     numel = {spec.name: spec.numel for spec in profile.tensors}
 
     counts = {"fits": 0, "dense": 0, "neither": 0}
-    for before, bucket in pairwise(plan.buckets):
+    for before, bucket in pairwise(planner.buckets(Knobs(keep=keep))):
         names = sorted(_tensors(bucket), key=list(numel).index)
         packed = _tensors(bucket, compressed=True)
         shares_s = dict(zip(names, costs.shares_s([numel[name] for name in names]), strict=True))

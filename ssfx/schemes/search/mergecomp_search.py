@@ -79,10 +79,7 @@ def terms(model: JointModel, cuts: Sequence[Ints]) -> Terms:
 
 
 def _best(model: JointModel, cuts: Sequence[Ints]) -> SearchResult:
-    return _first_best(cuts, terms(model, cuts).total_s)
-
-
-def _first_best(cuts: Sequence[Ints], total_s: Array) -> SearchResult:
+    total_s = terms(model, cuts).total_s
     at = int(np.argmin(np.rint(total_s / TICK_S)))
     return SearchResult(tuple(int(cut[at]) for cut in cuts), float(total_s[at]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -44,15 +43,15 @@ class Knobs:
 
     offload, interleave: the two extensions. escape: buffers that are better off dense are dense. buffers: how many
     there are, each of about as many elements; 0: those that are best for joint compression. keep: which tensors stay
-    dense, "rule": those of Eq. 2 within the budget; "eq2": of Eq. 2 alone, as printed; "budget": as many as the budget
-    allows; "none"; "all", which are all-reduced.
+    dense, "rule": those of Eq. 2; "printed": these without the budget; "budget": as many as the budget allows; "none";
+    "all", which are all-reduced.
     """
 
     offload: bool = False
     interleave: bool = False
     escape: bool = False
     buffers: int = 0
-    keep: Literal["rule", "eq2", "budget", "none", "all"] = "rule"
+    keep: Literal["rule", "printed", "budget", "none", "all"] = "rule"
 
 
 class BufferPlanner:
@@ -89,7 +88,7 @@ class BufferPlanner:
         return [range(a, b) for a, b in pairwise((0, *stops.tolist(), len(self.numel)))]
 
     def _buffer(self, knobs: Knobs, at: range, before: range | None) -> Buffer:
-        key = (at, before if knobs.keep in ("rule", "eq2") else None, knobs.keep, knobs.offload)
+        key = (at, before if knobs.keep in ("rule", "printed") else None, knobs.keep, knobs.offload)
         if key not in self._known:
             self._known[key] = self._decided(*key)
         return self._known[key]
@@ -103,8 +102,7 @@ class BufferPlanner:
         if keep != "none":
             # The buffer before counts as fully compressed: it is decided later than this one.
             gather_s = 0.0 if before is None else self._gather_s(Buffer(before, self._empty(before), density))
-            budget = math.inf if keep == "eq2" else density * sum(numel)
-            dense = select_eq2(numel, gap_s, encode_s, gather_s, budget)
+            dense = select_eq2(numel, gap_s, encode_s, gather_s, np.inf if keep == "printed" else density * sum(numel))
         host = choose_host(gap_s, encode_s, self.host_s[at.start : at.stop], dense) if offload else frozenset()
         kept = sum(numel[i] for i in dense)
         return Buffer(at, dense, compensated_density(sum(numel), kept, density) if self.compensate else density, host)

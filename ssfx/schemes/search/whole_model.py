@@ -55,7 +55,12 @@ def joint_plan(
     options_there = asdict(collectives[collective].options)
     shared = {name: value for name, value in asdict(options).items() if name in options_there}
     collective = collectives.canonical(collective, shared | also)
-    _check_compressor(scheme, options.compressor, collective)
+    chosen, reducer = build(options.compressor), collectives.build(collective)
+    if isinstance(reducer, Reducer) and getattr(chosen.options, "value_dtype", "float32") != "float32":
+        raise ConfigError(
+            f"scheme={scheme} with compressor={options.compressor}: {reducer.name} sends float32 values; "
+            f"use compressor={chosen.name}, or scheme=fused_all compressor={options.compressor}"
+        )
     selects = keeps_fraction(options.compressor)
     dense, density = dense_carrier(scheme), options.density if selects else 1.0
     compresses = costs.world_size > 1 and not (selects and density == 1)
@@ -96,13 +101,3 @@ def _excess(scheme: str, group: Group, lane: Lane, world_size: int) -> str:
         return ""
     what = f"{group[0].name} to {group[-1].name}" if len(group) > 1 else group[0].name
     return f"{what}: {collective.name} would send {planned} bytes for {load.kept} elements, an all_reduce {ring}"
-
-
-def _check_compressor(scheme: str, compressor: str, collective: str) -> None:
-    chosen = build(compressor)
-    reducer = collectives.build(collective)
-    if isinstance(reducer, Reducer) and getattr(chosen.options, "value_dtype", "float32") != "float32":
-        raise ConfigError(
-            f"scheme={scheme} with compressor={compressor}: {reducer.name} sends float32 values; "
-            f"use compressor={chosen.name}, or scheme=fused_all compressor={compressor}"
-        )

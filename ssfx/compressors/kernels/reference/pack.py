@@ -89,7 +89,8 @@ def two_means(batch: Batch) -> None:
 
 def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
     """`out` holds the Euclidean norm of every bucket of `a`, or its largest |a|; NaN if it is not finite."""
-    rows = _blocks(a.double().abs(), bucket)
+    wide = a.double().abs()
+    rows = torch.nn.functional.pad(wide, (0, -a.numel() % bucket)).view(-1, bucket) if bucket else wide.view(1, -1)
     found = (rows.amax(1) if largest else (rows * rows).sum(1).sqrt()).float()
     out.copy_(found.where(torch.isfinite(found), math.nan))
 
@@ -101,17 +102,14 @@ def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = 
     """
     top, offset = (1 << bits - 1) - 1, offset_of(bits)
     for a, payload, key in segments(batch):
+        # The norm of a bucket: |v|_2 in QSGD's section 3.1, the largest magnitude in its experiments.
         norms(a, bucket, largest, payload.scales)
-        level = _levels(a, payload.scales, bucket, top, None if nearest else key)
+        finite, size, n = torch.isfinite(payload.scales), bucket or a.numel(), a.numel()
+        per_unit = per_unit_of(payload.scales.where(finite, 0), top).repeat_interleave(size)[:n]
+        # xi_i(v, s): l / s or (l + 1) / s, with s |v_i| / |v| - l as the chance of the latter.
+        noise = torch.full_like(a, 0.5) if nearest else uniform(key, n, a.device)
+        level = levels_of(a, per_unit, top, noise).where(finite.repeat_interleave(size)[:n], 0)
         payload.codes.copy_(pack((level.int() + offset) & 255, bits))
-
-
-def _levels(a: torch.Tensor, scales: torch.Tensor, bucket: int, top: int, key: int | None) -> torch.Tensor:
-    finite, size = torch.isfinite(scales), bucket or a.numel()
-    per_unit = per_unit_of(scales.where(finite, 0), top).repeat_interleave(size)[: a.numel()]
-    noise = torch.full_like(a, 0.5) if key is None else uniform(key, a.numel(), a.device)
-    level = levels_of(a, per_unit, top, noise)
-    return level.where(finite.repeat_interleave(size)[: a.numel()], 0)
 
 
 def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, out: torch.Tensor) -> None:
@@ -143,8 +141,3 @@ def segments(batch: Batch) -> Iterator[tuple[torch.Tensor, Payload, int]]:
     for part in batch.parts:
         if part.numel:
             yield batch.vector[part.lo : part.hi], batch.share(part), batch.key(part.tensor_id)
-
-
-def _blocks(a: torch.Tensor, block: int) -> torch.Tensor:
-    """Return `a` as rows of one block, the last one filled up with zeros."""
-    return torch.nn.functional.pad(a, (0, -a.numel() % block)).view(-1, block) if block else a.view(1, -1)
