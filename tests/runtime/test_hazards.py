@@ -186,10 +186,11 @@ class Summed(torch.autograd.Function):
 
 
 MANY = TOPK | {"density": 0.999, "grouping": "none"}
+VARIABLE = {"scheme": "hard_threshold", "density": 0.999, "memory": "none"}
 ON_HOST = MANY | {"seed": 1}
 
 
-@habits("SyncBatchNorm", {"scheme": "wfbp"}, MANY | {"sizes": "variable"}, MANY, ON_HOST, world=3, real="only")
+@habits("SyncBatchNorm", {"scheme": "wfbp"}, VARIABLE, MANY, ON_HOST, world=3, real="only")
 def collectives_in_backward_do_not_mix_with_the_exchange(one: Rank) -> None:
     """Beside a twin that is averaged by hand; the last case compresses every other tensor on the host."""
     torch.manual_seed(0)
