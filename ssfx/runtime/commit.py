@@ -244,19 +244,21 @@ class Commit:
         return zeros - silent, silent
 
     def _look_for_parts(self, names: Collection[str]) -> None:
-        """Say once where a part of what was sent is zero now, or all of it: which rows a script left out is unknown."""
+        """Say once where what was sent of a weight, or a part of it, is zero or gone."""
         for name, average in self._exchange.averages(names) if names else ():
-            grad = self._params[name].grad
-            if grad is not None and bool(((average != 0) & (grad.view_as(average) == 0)).any()):
-                self._said_parts = True
-                if self._speaks:
-                    _log.warning(
-                        "the script set averages of %s to zero. Where all that was sent is zero, the whole gradient "
-                        "counts as cancelled; of a part the residual stays, and is sent later. Say which part (rows, a "
-                        "mask) by sync.discard(weight, where) after backward",
-                        name,
-                    )
-                return
+            grad, sent = self._params[name].grad, average != 0
+            if not bool((sent if grad is None else sent & (grad.view_as(average) == 0)).any()):
+                continue
+            self._said_parts = True
+            if self._speaks:
+                _log.warning(
+                    "the script cancelled averages of %s. Where nothing is left of what was sent, its residual is as "
+                    "before this exchange; of a part it stays, and is sent later. Name a part (rows, a mask) by "
+                    "sync.discard(weight, where) after backward; give a gradient to another weight inside "
+                    "sync.no_sync(), then call sync.synchronize()",
+                    name,
+                )
+            return
 
     def _gone(self, arriving: str | None) -> tuple[set[str], set[str]]:
         """Return the open parameters whose average does not stand in `.grad`, and those of them that sent nothing.

@@ -95,7 +95,7 @@ def _says(group: Any, rank: int, world: int, change: str) -> None:
     ("change", "says"),
     [
         ("thrown away", "gradient of large, and it is gone"),
-        ("rows", "averages of large to zero"),
+        ("rows", "cancelled averages of large"),
         ("local", "sync.synchronize() before it"),
     ],
 )
