@@ -72,6 +72,7 @@ smoke-large: $(INSTALLED) ## ResNet-152, BERT-base and GPT-2 small, 3 timed step
 lint: $(INSTALLED) ## style, types, and a user for every option
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@! git grep -n 'fmt: *ski[p]' -- '*.py' # the formatter is on everywhere
 	@$(BIN)/python benchmarks/options_used.py
 	@$(BIN)/mypy
 

@@ -35,9 +35,22 @@ from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator import simulate
 
 MODELS = (
-    "resnet50", "resnet101", "resnet152", "vgg16", "vgg19", "vit_large", "bert_base", "bert_large", "gpt2",
-    "gpt2_large", "lstm_650", "resnet18_cifar10", "densenet40_cifar100", "gnmt8", "senet18_cifar10",
-)  # fmt: skip
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "vgg16",
+    "vgg19",
+    "vit_large",
+    "bert_base",
+    "bert_large",
+    "gpt2",
+    "gpt2_large",
+    "lstm_650",
+    "resnet18_cifar10",
+    "densenet40_cifar100",
+    "gnmt8",
+    "senet18_cifar10",
+)
 CLUSTERS = ("64gpu", "64gpu_40gb", "acpsgd_10gbe", "box", "micro", "s2reducer_10gbe")
 BUDGETS: dict[str, dict[str, Any]] = {
     "density 0.01": {"density": 0.01},
@@ -46,17 +59,37 @@ BUDGETS: dict[str, dict[str, Any]] = {
 }
 DENSE = ("ddp", "ddp_fp16", "hierarchical", "ssgd", "wfbp")
 EACH = (
-    "acpsgd", "powersgd", "per_tensor", "hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_i",
+    "acpsgd",
+    "powersgd",
+    "per_tensor",
+    "hipress",
+    "espresso",
+    "ssfusion_naive",
+    "ssfusion_o",
+    "ssfusion_i",
     "ssfusion_oi",
-)  # fmt: skip
+)
 JOINT = (
-    "cltk", "cupcake", "equal_count", "fused_all", "gtopk", "mergecomp", "micro", "oktopk", "omgs", "omgs_fixed",
-    "sparcml", "spardl", "topk",
-)  # fmt: skip
+    "cltk",
+    "cupcake",
+    "equal_count",
+    "fused_all",
+    "gtopk",
+    "mergecomp",
+    "micro",
+    "oktopk",
+    "omgs",
+    "omgs_fixed",
+    "sparcml",
+    "spardl",
+    "topk",
+)
 GENTLE = (
-    "powersgd powersgd(rank=16)", "per_tensor qsgd(bits=4,bucket=48,norm=max)",
-    "mergecomp qsgd(bits=4,bucket=48,norm=max)", "hipress qsgd(bits=4,bucket=48,norm=max)",
-)  # fmt: skip
+    "powersgd powersgd(rank=16)",
+    "per_tensor qsgd(bits=4,bucket=48,norm=max)",
+    "mergecomp qsgd(bits=4,bucket=48,norm=max)",
+    "hipress qsgd(bits=4,bucket=48,norm=max)",
+)
 OTHERS = {
     "density 0.01": DENSE + EACH,
     "density 0.01, tensors left out": DENSE + EACH + JOINT,
@@ -68,9 +101,17 @@ Left out of all: those that vote, sketch, or assume which rows or blocks are zer
 """
 SSFUSION = ("ssfusion_oi", "ssfusion_oi (density 0.01)")
 COLUMNS = (
-    "seed", "model", "cluster", "gbps", "nodes", "budget", "best other", "over the best other", "over dense 16 bits",
+    "seed",
+    "model",
+    "cluster",
+    "gbps",
+    "nodes",
+    "budget",
+    "best other",
+    "over the best other",
+    "over dense 16 bits",
     "over ssfusion_oi",
-)  # fmt: skip
+)
 """What is written of a point; the last three are auto's time over theirs."""
 
 

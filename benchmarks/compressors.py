@@ -162,14 +162,28 @@ def rows_of(numel: int, density: float, times: dict[str, list[float]], condition
     made = []
     for name in alone:
         case = Case(
-            experiment="compressors", model=f"vector(numel={numel})", dataset="laplace", scheme="per_tensor",
-            cluster="local", world_size=1, batch_size=1, compressor=name,
-            density=density if keeps_fraction(name) else None, steps=ROUNDS, warmup_steps=1,
-        )  # fmt: skip
+            experiment="compressors",
+            model=f"vector(numel={numel})",
+            dataset="laplace",
+            scheme="per_tensor",
+            cluster="local",
+            world_size=1,
+            batch_size=1,
+            compressor=name,
+            density=density if keeps_fraction(name) else None,
+            steps=ROUNDS,
+            warmup_steps=1,
+        )
         manifest = {
-            "code": code(), "versions": versions(), "hardware": machine, "environment": {}, "seed": case.seed,
-            "exit_reason": "finished", "measured_together": len(alone), **conditions,
-        }  # fmt: skip
+            "code": code(),
+            "versions": versions(),
+            "hardware": machine,
+            "environment": {},
+            "seed": case.seed,
+            "exit_reason": "finished",
+            "measured_together": len(alone),
+            **conditions,
+        }
         origin = Origin("measured", describe(machine), conditions["stopped"], "CPU time of one thread", versions())
         samples = {"compress_s": [float(f"{seconds:.4g}") for seconds in times[name]]}
         made.append(Row(case.run_id, case, {"compress_s": median(samples["compress_s"])}, origin, manifest, samples))
@@ -200,8 +214,10 @@ def main(
         times = measured(operations(shapes, density, chosen), seconds_per_size)
         wall_s, busy, own = (b - a for a, b in zip(before, (perf_counter(), busy_s(), process_time()), strict=True))
         conditions = {
-            "started": started, "stopped": now(), "background_cores": round(max(0.0, (busy - own) / wall_s), 3),
-        }  # fmt: skip
+            "started": started,
+            "stopped": now(),
+            "background_cores": round(max(0.0, (busy - own) / wall_s), 3),
+        }
         if len(shapes) == 1:
             single += rows_of(shapes[0][0], density, times, conditions)
         seconds[name] = {operation: median(values) for operation, values in times.items()}

@@ -122,9 +122,13 @@ def stand_in(counter: Counter, path: str) -> ModuleType:
         setattr(module, name, work)
 
     for name, launches, passes in (
-        ("select", 10, 2.0), ("moments", 2, 0.0), ("count", 2, 0.0), ("tail", 2, 0.0), ("log_sum", 2, 0.0),
+        ("select", 10, 2.0),
+        ("moments", 2, 0.0),
+        ("count", 2, 0.0),
+        ("tail", 2, 0.0),
+        ("log_sum", 2, 0.0),
         ("select_band", 4, 1.0),
-    ):  # fmt: skip
+    ):
         counted(name, launches, passes)
 
     for name in ("block_norms", "take_blocks", "largest_of_chunks"):
@@ -216,9 +220,11 @@ def counts(name: str) -> dict[str, Any]:
         one, two = encoded(compressor, path, 1), encoded(compressor, path, 2)
         decode, size = decoded(compressor, path)
         row[path] = {
-            "calls": one.calls, "segment_calls": two.calls - one.calls, **moved(one, SIDE * SIDE, path),
+            "calls": one.calls,
+            "segment_calls": two.calls - one.calls,
+            **moved(one, SIDE * SIDE, path),
             "decode": {"calls": decode.calls, **moved(decode, size, path)},
-        }  # fmt: skip
+        }
     return row
 
 

@@ -57,18 +57,31 @@ SCHEMES = (
     "auto,auto(density=0.01)"
 )
 GOALS = {
-    ("1gbit", 2): (LIMIT, 1.10), ("1gbit", 4): (LIMIT, 1.20), ("loopback", 2): (DDP, 1.0), ("loopback", 4): (DDP, 1.0),
-}  # fmt: skip
+    ("1gbit", 2): (LIMIT, 1.10),
+    ("1gbit", 4): (LIMIT, 1.20),
+    ("loopback", 2): (DDP, 1.0),
+    ("loopback", 4): (DDP, 1.0),
+}
 """At most how many times as long as what the best scheme may take, by network and workers."""
 AUTO_GOALS = GOALS | {
-    ("1gbit", 2): (LIMIT, 1.05), ("1gbit", 4): (LIMIT, 1.10),
-    ("100mbit", 2): (LIMIT, 1.30), ("100mbit", 4): (LIMIT, 1.30),
-}  # fmt: skip
+    ("1gbit", 2): (LIMIT, 1.05),
+    ("1gbit", 4): (LIMIT, 1.10),
+    ("100mbit", 2): (LIMIT, 1.30),
+    ("100mbit", 4): (LIMIT, 1.30),
+}
 """The same for scheme=auto."""
 SUMMARY = (
-    "model", "network", "workers", "scheme", "over the limit", "over torch DDP", "over its fp16 hook", "over the best",
-    "goal", "verdict",
-)  # fmt: skip
+    "model",
+    "network",
+    "workers",
+    "scheme",
+    "over the limit",
+    "over torch DDP",
+    "over its fp16 hook",
+    "over the best",
+    "goal",
+    "verdict",
+)
 POLL_S = 0.1
 
 
@@ -154,11 +167,13 @@ def table_of(found: Comparison, about: str) -> Table:
         middle = {name: median(values) for name, values in found.visits[variant].items()}
         parts = [f"{1e3 * middle[name]:.1f}" for name in ("compress_s", "decode_s", "wait_s")]
         table.add_row(
-            variant, f"{1e3 * middle['step_s']:.1f}", *(str(found.ratios(variant, to)) for to in (LIMIT, DDP)),
+            variant,
+            f"{1e3 * middle['step_s']:.1f}",
+            *(str(found.ratios(variant, to)) for to in (LIMIT, DDP)),
             f"{1e3 * middle['cpu_s']:.1f}",
             *([""] * 4 if variant in REFERENCES else [*parts, f"{middle['sent_bytes'] / 1e3:.0f}"]),
             end_section=variant == REFERENCES[-1],
-        )  # fmt: skip
+        )
     return table
 
 
@@ -172,9 +187,13 @@ def ranks(workers: int, hosts: Hosts | None, request: Path, log: Path) -> Iterat
         with log.open("wb") as out:
             for rank in range(workers):
                 process = subprocess.Popen(
-                    hosts.inside(rank, command) if hosts else command, env={**shared, "RANK": str(rank)},
-                    stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-                )  # fmt: skip
+                    hosts.inside(rank, command) if hosts else command,
+                    env={**shared, "RANK": str(rank)},
+                    stdin=subprocess.PIPE,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
                 started.append(process)
         yield started
     finally:
@@ -242,9 +261,10 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     larger = "benchmarks/larger_models.py"
     parser.add_argument(
-        "--models", default=f"resnet,vgg,lstm,gpt2,{larger}:lstm,{larger}:gpt",
+        "--models",
+        default=f"resnet,vgg,lstm,gpt2,{larger}:lstm,{larger}:gpt",
         help="comma list of names and FILE.py:NAME (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma list (default: %(default)s)")
     parser.add_argument("--workers", default="2,4", help="comma list (default: %(default)s)")
     parser.add_argument(

@@ -190,9 +190,12 @@ def main() -> None:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     share_cores(rank, world_size)
     dist.init_process_group(
-        "gloo", init_method=f"file://{request['store']}", rank=rank, world_size=world_size,
+        "gloo",
+        init_method=f"file://{request['store']}",
+        rank=rank,
+        world_size=world_size,
         timeout=timedelta(seconds=TIMEOUT_S),
-    )  # fmt: skip
+    )
     try:
         result = measure(request["model"], request["variants"], request["rounds"])
     except SsfxError as error:

@@ -85,7 +85,9 @@ def table(found: dict[str, Any]) -> dict[str, Any]:
     like = json.loads((data_dir() / "costs" / "ssfusion.json").read_text())
     return {
         "origin": {
-            "kind": "fitted", "hardware": like["origin"]["hardware"], "date": "2026",
+            "kind": "fitted",
+            "hardware": like["origin"]["hardware"],
+            "date": "2026",
             "note": "fitted to SSFusion (ICDE 2026) Fig. 2, Fig. 5 and Table III by benchmarks/fit_ssfusion.py",
         },
         "curves": {"dgc": {"encode": found["encode"], "host": found["host"]}},
@@ -93,7 +95,7 @@ def table(found: dict[str, Any]) -> dict[str, Any]:
         "every": like["every"],
         "beyond": "linear beyond the largest model of Fig. 2",
         "fit": {key: found[key] for key in ("busbw_gbps", "call_ms", "claims", "residuals")},
-    }  # fmt: skip
+    }
 
 
 def _mean(values: list[float]) -> float:

@@ -150,9 +150,16 @@ def main(density: float, json_file: Path | None) -> None:
         for name, run in timed.items():
             queued = kernels(run)
             rows.append(
-                {"operation": name, "numel": numel, "density": density, "seconds": seconds[name],
-                 "copies": seconds[name] / seconds["copy"], "launches": len(queued), "kernels": queued}
-            )  # fmt: skip
+                {
+                    "operation": name,
+                    "numel": numel,
+                    "density": density,
+                    "seconds": seconds[name],
+                    "copies": seconds[name] / seconds["copy"],
+                    "launches": len(queued),
+                    "kernels": queued,
+                }
+            )
     show(rows, describe(machine))
     if json_file:
         manifest = {"code": code(), "hardware": machine, "versions": versions(), "cuda": torch.version.cuda}

@@ -45,9 +45,12 @@ HSDP: dict[str, dict[str, Any] | None] = {
     "native HSDP": None,
     "fp16 between replicas": {"scheme": "ddp_fp16"},
     "top-k 1 % between replicas": {"scheme": "topk", "density": 0.01},
-    "8 bits in both": {"scheme": "per_tensor", "compressor": EIGHT_BITS,
-                       "shards": {"scheme": "fused_all", "compressor": EIGHT_BITS}},
-}  # fmt: skip
+    "8 bits in both": {
+        "scheme": "per_tensor",
+        "compressor": EIGHT_BITS,
+        "shards": {"scheme": "fused_all", "compressor": EIGHT_BITS},
+    },
+}
 SIZES = (2**14, 2**18, 2**20, 2**22)
 """Bytes that a rank brings to an exchange that is timed alone."""
 

@@ -128,11 +128,16 @@ def main(request_file: str) -> None:
         for _ in range(WARM_STEPS):
             one.step()
     found: dict[str, Any] = {
-        "alone": [], "apart": [], "crowding": [], "steps": {name: [] for name in variants},
-        "exchanges": {leg: {name: {str(n): [] for n in request["sizes"]} for name in _primitives(group)}
-                      for leg, group in groups.items()},
+        "alone": [],
+        "apart": [],
+        "crowding": [],
+        "steps": {name: [] for name in variants},
+        "exchanges": {
+            leg: {name: {str(n): [] for n in request["sizes"]} for name in _primitives(group)}
+            for leg, group in groups.items()
+        },
         "tensors": [[name, list(p.shape)] for name, p in alone.model.named_parameters()],
-    }  # fmt: skip
+    }
     for number in range(request["rounds"]):
         order = list(variants)
         for name in order[number % len(order) :] + order[: number % len(order)]:

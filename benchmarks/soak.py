@@ -64,9 +64,19 @@ class Counts:
 def case_of(kind: int, repeat: int) -> Case:
     """Return a case; its repeats are other runs of the same training."""
     return Case(
-        experiment="soak", model="resnet_tiny", dataset="digits", cluster="local", world_size=2, batch_size=8,
-        steps=STEPS, warmup_steps=2, checkpoint_every=EVERY, seed=7, repeat=repeat, **SCHEMES[kind],
-    )  # type: ignore[arg-type]  # fmt: skip
+        experiment="soak",
+        model="resnet_tiny",
+        dataset="digits",
+        cluster="local",
+        world_size=2,
+        batch_size=8,
+        steps=STEPS,
+        warmup_steps=2,
+        checkpoint_every=EVERY,
+        seed=7,
+        repeat=repeat,
+        **SCHEMES[kind],
+    )  # type: ignore[arg-type]
 
 
 def disturbed(choice: random.Random) -> tuple[str, str]:
@@ -181,10 +191,14 @@ def soak(minutes: float, seed: int) -> int:
     first, last = seen[1], seen[-1]
     useful = STEPS * len(seen)
     report = {
-        "rounds": len(seen), "seed": seed, "faults": dict(sorted(faults.items())), "wrong": wrong,
-        "after_round_2": vars(first), "after_the_last": vars(last),
+        "rounds": len(seen),
+        "seed": seed,
+        "faults": dict(sorted(faults.items())),
+        "wrong": wrong,
+        "after_round_2": vars(first),
+        "after_the_last": vars(last),
         "steps": {"useful": useful, "done": done, "wasted_share": round(1 - useful / done, 3)},
-    }  # fmt: skip
+    }
     print(json.dumps(report, indent=1))
     grown = [
         name for name in ("descriptors", "processes", "temporary_files") if getattr(last, name) > getattr(first, name)

@@ -43,17 +43,29 @@ CLUSTER = "64gpu"
 MODELS = {"ResNet-152": "resnet152", "BERT-large": "bert_large"}
 GBPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 400.0)
 METHODS = {
-    "dense, 32 bits": "#d9d9d9", "16 bits": "#c6dbef", "eight bits": "#6baed6", "four bits": "#2171b5",
+    "dense, 32 bits": "#d9d9d9",
+    "16 bits": "#c6dbef",
+    "eight bits": "#6baed6",
+    "four bits": "#2171b5",
     "one bit": "#08306b",
-    "low rank": "#74c476", "top-k, agreed positions summed": "#fdae6b", "top-k gathered": "#e6550d",
+    "low rank": "#74c476",
+    "top-k, agreed positions summed": "#fdae6b",
+    "top-k gathered": "#e6550d",
     "top-k summed on the way": "#9e9ac8",
-}  # fmt: skip
+}
 """Methods in the order in which they are stacked, with their colours."""
 _BY_COMPRESSOR = {
-    "fp16": "16 bits", "bf16": "16 bits", "fp8": "eight bits", EIGHT_BITS: "eight bits", FOUR_BITS: "four bits",
-    "onebit": "one bit", "acpsgd": "low rank", "powersgd": "low rank", "cltk": "top-k, agreed positions summed",
+    "fp16": "16 bits",
+    "bf16": "16 bits",
+    "fp8": "eight bits",
+    EIGHT_BITS: "eight bits",
+    FOUR_BITS: "four bits",
+    "onebit": "one bit",
+    "acpsgd": "low rank",
+    "powersgd": "low rank",
+    "cltk": "top-k, agreed positions summed",
     "block_topk": "top-k, agreed positions summed",
-}  # fmt: skip
+}
 
 
 def _choice(figure: Figure, rows: list[Row]) -> Picture | None:
@@ -129,12 +141,16 @@ def _shares(plan: Plan) -> dict[str, float]:
 
 
 CHOICE = Figure(
-    "auto.choice", "what scheme=auto sends, by bandwidth", _choice, about=(), said=_choice_finding,
+    "auto.choice",
+    "what scheme=auto sends, by bandwidth",
+    _choice,
+    about=(),
+    said=_choice_finding,
     notes=(
         "No paper's figure: the scheme that chooses per bucket. Times are those of a step without its forward pass and "
         "optimizer.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Steps that methods take to what dense training reaches, over thousands of steps ---------------------------------
@@ -246,7 +262,10 @@ def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, b
 
 
 STEP_LAW = Figure(
-    "auto.step_law", "steps to a quality, by the steps that dense training takes to it", _step_law, about=(),
+    "auto.step_law",
+    "steps to a quality, by the steps that dense training takes to it",
+    _step_law,
+    about=(),
     needs={"experiment": EXPERIMENT, "evaluate": True},
     said=_step_finding,
     notes=(
@@ -255,7 +274,7 @@ STEP_LAW = Figure(
         "Lines are the fit of a task, a delay and a factor, where half of the levels were reached; the others are "
         "unknown, not zero.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- How extra steps grow with the batch -----------------------------------------------------------------------------
@@ -316,11 +335,14 @@ def _batch_finding(rows: list[Row]) -> str:
 
 
 BATCH = Figure(
-    "auto.batch", "extra steps of what keeps much of a gradient back, by the batch of all ranks", _batch, about=(),
+    "auto.batch",
+    "extra steps of what keeps much of a gradient back, by the batch of all ranks",
+    _batch,
+    about=(),
     needs={"experiment": EXPERIMENT, "evaluate": True},
     said=_batch_finding,
     notes=(
         "No paper's figure. A mark is a run, beside dense training of its seed, ranks and batch; a line goes through "
         "the medians of a task. Different marks at one batch tell ranks from batch.",
     ),
-)  # fmt: skip
+)

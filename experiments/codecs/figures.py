@@ -88,9 +88,16 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
         low, left, middle, right, high = (max(line[name], LEFT) for name in QUANTILES)
         axis.plot([low, high], [y, y], color="black", linewidth=0.8, zorder=3)
         axis.barh(
-            y, right - left, 0.5, left=left, fill=False, edgecolor="black", linewidth=0.8,
-            hatch=ORIGIN_HATCHES[panel.kind], zorder=3,
-        )  # fmt: skip
+            y,
+            right - left,
+            0.5,
+            left=left,
+            fill=False,
+            edgecolor="black",
+            linewidth=0.8,
+            hatch=ORIGIN_HATCHES[panel.kind],
+            zorder=3,
+        )
         axis.plot([middle, middle], [y - 0.25, y + 0.25], color="black", linewidth=1.6, zorder=4)
         axis.annotate(
             f"{line['nothing_sent']:.1%}", (1, y), xycoords=("axes fraction", "data"), ha="right", va="center"
@@ -102,11 +109,15 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
 
 
 ACHIEVED = Figure(
-    "codecs.achieved_density", "achieved over target density of each sparsifier", _achieved,
-    about=("micro.fig1.hard_density",), needs={"experiment": "achieved_density"}, said=_achieved_finding,
+    "codecs.achieved_density",
+    "achieved over target density of each sparsifier",
+    _achieved,
+    about=("micro.fig1.hard_density",),
+    needs={"experiment": "achieved_density"},
+    said=_achieved_finding,
     command="ssfx run experiment=achieved_density preset=short repeats=1",
     notes=(
         "What is counted are pairs of a step after warm-up and a tensor of which at least one element is asked for, on "
         "rank 0; the area of a dot is its share of the pairs. topk shows what rounding to whole elements does.",
     ),
-)  # fmt: skip
+)

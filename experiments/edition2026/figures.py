@@ -79,9 +79,16 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
             f"{line['affords']:{'.0f' if line['affords'] >= 10 else '.2f'}}x" if line["affords"] >= 1.005 else "dense"
         )
         axis.text(
-            x, y, f"{said}\n{line['shorter']}/{line['models']}", ha="center", va="center", fontsize=5.6,
-            linespacing=1.0, color="white" if dark else "black", bbox=behind,
-        )  # fmt: skip
+            x,
+            y,
+            f"{said}\n{line['shorter']}/{line['models']}",
+            ha="center",
+            va="center",
+            fontsize=5.6,
+            linespacing=1.0,
+            color="white" if dark else "black",
+            bbox=behind,
+        )
     axis.set(xlim=(-0.5, len(rates) - 0.5), ylim=(-0.5, len(gpus) - 0.5))
     axis.set_xticks(range(len(rates)), [f"{rate:.3g}" for rate in rates])
     axis.set_yticks(range(len(gpus)), gpus if network == TCP else [""] * len(gpus))
@@ -101,7 +108,11 @@ def _map_finding(rows: list[Row]) -> str:
 
 
 MAP = Figure(
-    "edition2026.map", "how many more steps compression may cost in 2026 and still pay, by GPU and by bandwidth", _map,
-    about=(), needs={"experiment": "edition2026", "calibration": bool, "sharding": bool}, said=_map_finding,
+    "edition2026.map",
+    "how many more steps compression may cost in 2026 and still pay, by GPU and by bandwidth",
+    _map,
+    about=(),
+    needs={"experiment": "edition2026", "calibration": bool, "sharding": bool},
+    said=_map_finding,
     notes=("No paper's figure: what docs/edition2026.md says rests on it.",),
-)  # fmt: skip
+)

@@ -37,11 +37,12 @@ def alike(profile: Profile) -> str:
     parts = [
         f"{part} {1e3 * there:.1f} there, {1e3 * here:.1f} here ({(there - here) / other.alone_s():+.0%} of its step)"
         for part, there, here in (
-            ("forward", other.forward_s, profile.forward_s), ("backward", other.backward_s, profile.backward_s),
+            ("forward", other.forward_s, profile.forward_s),
+            ("backward", other.backward_s, profile.backward_s),
             (f"step of {profile.optimizer}", other.step_s, profile.step_s),
         )
         if abs(there - here) > 0.01 * other.alone_s()
-    ]  # fmt: skip
+    ]
     return (
         f"model={name} has these tensors, and a step alone takes {1e3 * other.alone_s():.1f} ms there, "
         f"{1e3 * profile.alone_s():.1f} here: {'; '.join(parts)}. {_facts(work, profile.batch_size, mine, theirs)}"

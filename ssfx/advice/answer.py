@@ -84,9 +84,10 @@ def answer_of(advice: Ranking) -> Answer:
     """Return what the ranking comes to: yes where the best scheme that compresses is surely faster than tuned dense."""
     dense, best = advice.dense, advice.recommendable[0] if advice.recommendable else None
     unproven = tuple(
-        one for one in advice.compressing
+        one
+        for one in advice.compressing
         if one not in advice.recommendable and one.iteration_s < dense.iteration_s and not _same(one, dense)
-    )  # fmt: skip
+    )
     vague = tuple(
         one for one in advice.entries if advice.bar(one) >= VAGUE and one is not dense and one not in unproven
     )
@@ -102,10 +103,16 @@ def answer_of(advice: Ranking) -> Answer:
         found = BreakEvens(advice.setting, [one.scheme for one in advice.entries if one.scheme in TUNED])
         even = found.of(best.scheme) if found.possible else None
     return Answer(
-        word, best, max(0.0, 1 - advice.setting.profile.alone_s() / dense.iteration_s), even, unproven,
-        tuple(one for one in rest if one.iteration_s < dense.iteration_s), unclear,
-        tuple(one for one in rest if one.iteration_s >= dense.iteration_s), vague,
-    )  # fmt: skip
+        word,
+        best,
+        max(0.0, 1 - advice.setting.profile.alone_s() / dense.iteration_s),
+        even,
+        unproven,
+        tuple(one for one in rest if one.iteration_s < dense.iteration_s),
+        unclear,
+        tuple(one for one in rest if one.iteration_s >= dense.iteration_s),
+        vague,
+    )
 
 
 def _same(one: Entry, dense: Entry) -> bool:

@@ -85,9 +85,13 @@ def memory_of(case: Case, target: Target, step: Simulated, on: str = "") -> Devi
     on = on or target.cluster.device
     if isinstance(step, ShardedStep):
         return sharded_memory(
-            target.profile, step.sharded, on, optimizer=case.optimizer, precision=case.precision,
+            target.profile,
+            step.sharded,
+            on,
+            optimizer=case.optimizer,
+            precision=case.precision,
             batch_size=case.batch_size,
-        )  # fmt: skip
+        )
     return device_memory(
         target.profile, step.plan, on, optimizer=case.optimizer, precision=case.precision, batch_size=case.batch_size
     )
@@ -98,9 +102,13 @@ def sharding_of(case: Case) -> Sharding | None:
     if case.sharding == "none":
         return None
     return Sharding(
-        case.sharding, case.shards, case.world_size // case.shards, DTYPES[case.precision], DTYPES[case.reduce_dtype],
+        case.sharding,
+        case.shards,
+        case.world_size // case.shards,
+        DTYPES[case.precision],
+        DTYPES[case.reduce_dtype],
         case.reshard_after_forward,
-    )  # fmt: skip
+    )
 
 
 def _step(case: Case, target: Target, factor: float, selection: SelectionStats | None) -> Simulated:

@@ -10,9 +10,7 @@ _WORTH = 1.01
 
 def sentences(advice: Advice) -> list[str]:
     """Return the sentences, the most important first."""
-    return [
-        *_verdict(advice), _bound(advice), _pairs(advice), *_borrowed(advice), *_mixed(advice), *_quality(advice)
-    ]  # fmt: skip
+    return [*_verdict(advice), _bound(advice), _pairs(advice), *_borrowed(advice), *_mixed(advice), *_quality(advice)]
 
 
 def _verdict(advice: Advice) -> Iterator[str]:

@@ -55,7 +55,8 @@ def first_screen(advice: Ranking) -> list[ScreenLine]:
             f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
             f"{setting.cluster.network_text}, {batch}{sharded}, density {setting.density:g} where a "
             f"scheme selects (simulated, {setting.system.origin.kind} times)",
-            "  ", bold=True,
+            "  ",
+            bold=True,
         ),
         ScreenLine(answer.reason, _IN, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True),
         *([ScreenLine(bandwidth, _IN, _IN)] if bandwidth else []),
@@ -70,12 +71,15 @@ def first_screen(advice: Ranking) -> list[ScreenLine]:
         ScreenLine(""),
         ScreenLine(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", _GROUP, f"{'tuned dense':19}"),
         *(ScreenLine(listed(group), _GROUP, f"{name:19}") for name, group in groups),
-        *([ScreenLine(listed(answer.vague), _GROUP, "no place, as times of what sends alike were far off: ")]
-          if answer.vague else []),
+        *(
+            [ScreenLine(listed(answer.vague), _GROUP, "no place, as times of what sends alike were far off: ")]
+            if answer.vague
+            else []
+        ),
         *_unproven(answer),
         *(ScreenLine(f"beware: {line}", "  ", warns=True) for line in beware),
         *(ScreenLine(f"extrapolated: {line}", "  ", warns=True) for line in advice.extrapolated),
-    ]  # fmt: skip
+    ]
 
 
 def as_text(lines: Sequence[ScreenLine]) -> str:
@@ -126,12 +130,23 @@ def _unproven(answer: Answer) -> list[ScreenLine]:
     )
     said = "faster by these times, "
     return [
-        *([ScreenLine(listed(unchecked), _GROUP, said + "which were never checked for what sends alike: ")]
-          if unchecked else []),
-        *([ScreenLine(f"{listed(worse)}; {worse[0].scheme}: {worse[0].needed}", _GROUP,
-                      said + "quality unknown or worse: ")]
-          if worse else []),
-    ]  # fmt: skip
+        *(
+            [ScreenLine(listed(unchecked), _GROUP, said + "which were never checked for what sends alike: ")]
+            if unchecked
+            else []
+        ),
+        *(
+            [
+                ScreenLine(
+                    f"{listed(worse)}; {worse[0].scheme}: {worse[0].needed}",
+                    _GROUP,
+                    said + "quality unknown or worse: ",
+                )
+            ]
+            if worse
+            else []
+        ),
+    ]
 
 
 def _sixteen_bit(answer: Answer, advice: Ranking) -> list[ScreenLine]:

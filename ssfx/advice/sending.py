@@ -55,9 +55,10 @@ def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
     """
     network = replace(network, ranks=plan.world_size)
     records = [  # in the order of the plan, which decides between equally good ones
-        _of_method(collective, one, network, train_steps).no_gain for collective, one in _segments(plan)
+        _of_method(collective, one, network, train_steps).no_gain
+        for collective, one in _segments(plan)
         if one.compressor
-    ]  # fmt: skip
+    ]
     worst = max(records, key=_least_sure, default=DENSE_STEPS)
     return replace(worst, runs=min((known.runs for known in records if known.runs), default=0))
 
@@ -69,9 +70,13 @@ def _least_sure(known: Needed) -> tuple[float, float]:
 
 def _of_method(collective: str, one: Segment, network: Network, train_steps: int) -> Needed:
     found = steps_of_method(
-        network, "all_reduce" if collective == "hierarchical_all_reduce" else collective, str(one.compressor),
-        one.density, "each" if len(one.tensors) == 1 else "joint", train_steps,
-    )  # fmt: skip
+        network,
+        "all_reduce" if collective == "hierarchical_all_reduce" else collective,
+        str(one.compressor),
+        one.density,
+        "each" if len(one.tensors) == 1 else "joint",
+        train_steps,
+    )
     return ROUNDED_STEPS if found.unknown and build(str(one.compressor)).lossless else found
 
 
@@ -81,10 +86,11 @@ def steps_of_scheme(plan: Plan, density: float | None, network: Network, train_s
     tasks = [
         task
         for law in scheme_laws()
-        if law["scheme"] == plan.scheme and specs == {law["compressor"]}
+        if law["scheme"] == plan.scheme
+        and specs == {law["compressor"]}
         and (law["density"] == density or not build(law["compressor"]).sparse)
         for task in law["tasks"].values()
-    ]  # fmt: skip
+    ]
     ratio = sum(spec.nbytes for spec in plan.tensors) / plan_bytes(plan)
     own = steps_of_tasks(tasks, replace(network, ranks=plan.world_size), ratio, train_steps, plan.scheme)
     return steps_of(plan, network, train_steps) if own.unknown else own.no_gain
@@ -104,7 +110,7 @@ def recorded_spec(compressor: str, network: Network, train_steps: int = TRAIN_ST
         )
         for row in measured_steps()
         if name_of(row["compressor"]) == name and not row["density"]
-    }  # fmt: skip
+    }
     shares = {spec: known.share for spec, known in found.items() if known.share is not None and known.within(LIMIT)}
     return min(shares, key=lambda spec: shares[spec]) if shares else compressor
 

@@ -95,9 +95,13 @@ def _gathered(found: ShardedPlan) -> list[int]:
 
 
 def plan_sharded(
-    profile: Profile, sharding: Sharding, asked: Asked, over_shards: Asked, others: Others | None = None,
+    profile: Profile,
+    sharding: Sharding,
+    asked: Asked,
+    over_shards: Asked,
+    others: Others | None = None,
     mesh: Mesh | None = None,
-) -> ShardedPlan:  # fmt: skip
+) -> ShardedPlan:
     """Return the plans of a sharded model, as `ssfx.attach` makes them; ConfigError for what that refuses.
 
     `asked` is about the sum over replicas, or over shards where there are none; `over_shards` says how shards are
@@ -115,7 +119,7 @@ def plan_sharded(
     check_leg(first.scheme, dict(first.given), first.memory, of_shards=True)
     plan, owner = leg_plan(
         shards, first.scheme, dict(first.given), sharding.shards, carriers=OVER_SHARDS, exempt=exempt
-    )  # fmt: skip
+    )
     found = ShardedPlan(sharding, units, plan, None, tuple(owner), (), first.memory not in (None, "none"))
     if sharding.kind == "hsdp":
         check_leg(asked.scheme, dict(asked.given), asked.memory, of_shards=False)
@@ -141,9 +145,12 @@ def simulate_sharded(
     """
     selection = selection or SelectionStats()
     inside = Prices(mesh.shards, notes=True)
-    over_shards = _by_group(found.shards, found.of_shards, len(found.units), [
-        _shard_sum(found.shards, lane, inside, row) for row, lane in enumerate(_lanes(found.shards))
-    ])  # fmt: skip
+    over_shards = _by_group(
+        found.shards,
+        found.of_shards,
+        len(found.units),
+        [_shard_sum(found.shards, lane, inside, row) for row, lane in enumerate(_lanes(found.shards))],
+    )
     over_replicas: list[list[Part]] = [[] for _ in found.units]
     outside = inside
     if found.replicas is not None and mesh.replicas is not None:
@@ -201,9 +208,10 @@ def _gathers(found: ShardedPlan, prices: Prices) -> list[list[Part]]:
         decode_s = float(prices.decode_s(spec, "all_gather", packed).sum()) + plan.world_size * copied_s
         name = found.units[number].name or "root"
         gathers[number] = [
-            Part("compress", f"weights of {name}", encode_s), *gathers[number],
+            Part("compress", f"weights of {name}", encode_s),
+            *gathers[number],
             Part("decompress", f"weights of {name}", decode_s),
-        ]  # fmt: skip
+        ]
     return gathers
 
 

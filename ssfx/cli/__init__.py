@@ -40,16 +40,26 @@ SUMMARIES = {
 }
 """The verbs of ssfx in the order one meets them, so that the help imports none of them; those of others come after."""
 OWN = {
-    "plan": "ssfx.cli.plan:plan", "simulate": "ssfx.cli.simulate:simulate", "advise": "ssfx.cli.advise:advise",
+    "plan": "ssfx.cli.plan:plan",
+    "simulate": "ssfx.cli.simulate:simulate",
+    "advise": "ssfx.cli.advise:advise",
     "list": "ssfx.cli.listing:list_",
-}  # fmt: skip
+}
 """The verbs of the library; the others are entry points of the group VERBS."""
 VERBS = "ssfx.verbs"
 OTHER_VERBS = {
-    "help": "--help", "version": "--version", "attach": "ssfx.attach in your script", "predict": "simulate",
-    "train": "run", "bench": "profile", "benchmark": "profile", "plot": "figures", "import": "cluster import",
-    "recommend": "advise", "info": "doctor",
-}  # fmt: skip
+    "help": "--help",
+    "version": "--version",
+    "attach": "ssfx.attach in your script",
+    "predict": "simulate",
+    "train": "run",
+    "bench": "profile",
+    "benchmark": "profile",
+    "plot": "figures",
+    "import": "cluster import",
+    "recommend": "advise",
+    "info": "doctor",
+}
 """What people call some of the verbs."""
 EXTRAS = {
     "lab": ("datasets", "pandas", "psutil", "sacrebleu", "sklearn", "torchvision", "transformers", "wandb"),

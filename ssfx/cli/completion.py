@@ -31,13 +31,23 @@ def _plugin(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 def own_components(command: Any) -> Any:
     """Give a command the options that name the user's own folders and modules."""
     command = click.option(
-        "--plugin", metavar="MODULE", multiple=True, callback=_plugin, expose_value=False, is_eager=True,
+        "--plugin",
+        metavar="MODULE",
+        multiple=True,
+        callback=_plugin,
+        expose_value=False,
+        is_eager=True,
         help="Import a module or .py file that registers components; may be given several times.",
-    )(command)  # fmt: skip
+    )(command)
     return click.option(
-        "--config-dir", metavar="DIR", multiple=True, callback=_config_dir, expose_value=False, is_eager=True,
+        "--config-dir",
+        metavar="DIR",
+        multiple=True,
+        callback=_config_dir,
+        expose_value=False,
+        is_eager=True,
         help="A folder like conf/ with files of your own, before the shipped ones.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def overrides_argument(command: Any) -> Any:

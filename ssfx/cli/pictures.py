@@ -26,9 +26,10 @@ def parts_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
     seconds = {name: value or 0.0 for name, value in metrics.items()}
     exposed, compression = seconds["exposed_comm_s"], seconds["sparsify_s"]
     return {
-        "compute": max(0.0, seconds["iteration_s"] - exposed - compression), "compression": compression,
+        "compute": max(0.0, seconds["iteration_s"] - exposed - compression),
+        "compression": compression,
         "exposed exchange": exposed,
-    }  # fmt: skip
+    }
 
 
 def bar_lines(bars: Bars) -> list[str]:

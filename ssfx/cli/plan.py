@@ -222,11 +222,17 @@ def lanes_of(made: Plan) -> Iterator[Sequence[str]]:
     """Yield the row of COLUMNS of every lane."""
     for (bucket, position), lane in made.lanes():
         yield (
-            str(bucket), str(position), lane.collective, str(len(lane.segments)), str(len(lane.tensors)),
-            f"{made.numel(lane):,}", _joined(segment.compressor or "dense" for segment in lane.segments),
-            _densities(lane), _joined(segment.placement for segment in lane.segments),
+            str(bucket),
+            str(position),
+            lane.collective,
+            str(len(lane.segments)),
+            str(len(lane.tensors)),
+            f"{made.numel(lane):,}",
+            _joined(segment.compressor or "dense" for segment in lane.segments),
+            _densities(lane),
+            _joined(segment.placement for segment in lane.segments),
             bytes_text(lane_bytes(made, lane)),
-        )  # fmt: skip
+        )
 
 
 def _joined(words: Iterable[str]) -> str:

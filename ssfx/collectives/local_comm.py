@@ -94,9 +94,13 @@ class _Work:
     """What is waited for: `done` says whether it is there, `missing` which ranks are waited for; `land` takes it in."""
 
     def __init__(
-        self, comm: LocalComm, what: str, done: Callable[[], bool], missing: Callable[[], list[int]],
+        self,
+        comm: LocalComm,
+        what: str,
+        done: Callable[[], bool],
+        missing: Callable[[], list[int]],
         land: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._comm, self._what, self._done, self._missing, self._land = comm, what, done, missing, land
 
     def is_completed(self) -> bool:
@@ -111,9 +115,10 @@ class _Work:
         missing, turns = self._missing(), self._comm.world.turns
         ended = [rank for rank in missing if rank in turns.ended()]
         return f"it waits for rank {(ended or missing)[0]} in {self._what}, which " + (
-            "has ended; give all ranks as many batches and exchanges" if ended else
-            "waits for another rank; all ranks must issue the same exchanges in the same order"
-        )  # fmt: skip
+            "has ended; give all ranks as many batches and exchanges"
+            if ended
+            else "waits for another rank; all ranks must issue the same exchanges in the same order"
+        )
 
 
 class LocalComm(Comm):

@@ -4,5 +4,14 @@ from ssfx.compressors.base import Compressor, Context, Cost, Layout, Payload, bu
 from ssfx.compressors.warmup import warmup_density
 
 __all__ = [
-    "Compressor", "Context", "Cost", "Layout", "Payload", "build", "compressors", "k_ceil", "k_floor", "warmup_density",
-]  # fmt: skip
+    "Compressor",
+    "Context",
+    "Cost",
+    "Layout",
+    "Payload",
+    "build",
+    "compressors",
+    "k_ceil",
+    "k_floor",
+    "warmup_density",
+]

@@ -14,10 +14,31 @@ DENSITY = 0.01
 SORT_BYTES = 100
 """Of a sort of 32-bit keys with 64-bit positions, by element: four passes of 8 bits that read and write both."""
 VIEWS = {
-    "_local_scalar_dense", "_reshape_alias", "_unsafe_view", "alias", "as_strided", "detach", "empty", "empty_like",
-    "empty_strided", "expand", "lift_fresh", "new_empty", "permute", "select", "slice", "split", "split_with_sizes",
-    "squeeze", "t", "transpose", "unbind", "unfold", "unsqueeze", "view",
-}  # fmt: skip
+    "_local_scalar_dense",
+    "_reshape_alias",
+    "_unsafe_view",
+    "alias",
+    "as_strided",
+    "detach",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "expand",
+    "lift_fresh",
+    "new_empty",
+    "permute",
+    "select",
+    "slice",
+    "split",
+    "split_with_sizes",
+    "squeeze",
+    "t",
+    "transpose",
+    "unbind",
+    "unfold",
+    "unsqueeze",
+    "view",
+}
 SORTS = {"argsort", "kthvalue", "sort", "topk"}
 
 

@@ -23,9 +23,18 @@ from ssfx.perf_model.target import target_at
 from ssfx.planning.profile import Profile
 
 ADVICE_KEYS = (
-    "model", "workload", "cluster", "density", "batch_size", "optimizer", "clip_norm", "world_size", "device",
-    "precision", *SHARDING_KEYS,
-)  # fmt: skip
+    "model",
+    "workload",
+    "cluster",
+    "density",
+    "batch_size",
+    "optimizer",
+    "clip_norm",
+    "world_size",
+    "device",
+    "precision",
+    *SHARDING_KEYS,
+)
 """What advice depends on."""
 STEPS = "train_steps"
 """Steps of dense training; a delay of a method weighs the less the more there are."""
@@ -98,10 +107,14 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
     density = setting.density if settings.density is None else settings.density
     shared = shared_model(settings, cluster)
     return replace(
-        setting, density=density, train_steps=train_steps, sharding=shared,
+        setting,
+        density=density,
+        train_steps=train_steps,
+        sharding=shared,
         clipped=settings.clip_norm is not None if "clip_norm" in request else None,
-        shard_compressor=settings.shard_compressor, others=Others(settings.weights, settings.exempt),
-    )  # fmt: skip
+        shard_compressor=settings.shard_compressor,
+        others=Others(settings.weights, settings.exempt),
+    )
 
 
 def advise_on(profile: Profile, cluster: str = "local", batch_size: int = 0, **options: Any) -> Advice:

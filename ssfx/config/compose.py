@@ -103,8 +103,10 @@ def expanded(point: Mapping[str, Any]) -> Point:
                 raise ConfigError(f"{group}={choice} and {group}.{option} give one option twice; drop one of them")
         other = {option: value for option, value in component.items() if option != "name" and value != usual[option]}
         full[group] = component["name"]
-        full = {**full, **{f"{group}.{key}": value for key, value in {**other, **given}.items()
-                             if f"{group}.{key}" not in point}}  # fmt: skip
+        full = {
+            **full,
+            **{f"{group}.{key}": value for key, value in {**other, **given}.items() if f"{group}.{key}" not in point},
+        }
     return full
 
 

@@ -26,10 +26,18 @@ WITH_SPECS = tuple(group for group in OPTION_GROUPS if group in COMPONENT_GROUPS
 """Groups whose choices may be written with their options, as in compressor=dgc(value_dtype=float16)."""
 
 _FIGURES = {
-    "2": "missing_rate", "4": "compressors", "5": "selective", "9": "collective_scaling", "11": "throughput",
-    "12": "long_quality", "13": "breakdown", "14": "compressors", "15": "density", "16": "bandwidth",
+    "2": "missing_rate",
+    "4": "compressors",
+    "5": "selective",
+    "9": "collective_scaling",
+    "11": "throughput",
+    "12": "long_quality",
+    "13": "breakdown",
+    "14": "compressors",
+    "15": "density",
+    "16": "bandwidth",
     "17": "large_models",
-}  # fmt: skip
+}
 """Experiments by SSFusion's figures."""
 OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     "model": {"gpt2_small": "gpt2", "gpt-2-small": "gpt2", "resnet-50": "resnet50", "llama": "llama3_8b"},
@@ -42,11 +50,19 @@ OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
 """What people call some of the choices."""
 
 CLUSTER_OPTIONS = (
-    "nodes", "devices_per_node", "device", "nics_per_node", "calibration",
-    "busbw_gbps", "small_allreduce_us", "compressor_call_ms", "message_us", "host_us",
+    "nodes",
+    "devices_per_node",
+    "device",
+    "nics_per_node",
+    "calibration",
+    "busbw_gbps",
+    "small_allreduce_us",
+    "compressor_call_ms",
+    "message_us",
+    "host_us",
     *(f"{link}.{key}" for link in ("intra", "inter") for key in ("link", "gbps", "efficiency", "latency_s")),
     *slurm_site.OPTIONS,
-)  # fmt: skip
+)
 
 
 def choices(group: str) -> tuple[str, ...]:

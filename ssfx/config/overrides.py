@@ -29,15 +29,20 @@ _OTHER_KEYS = {
     **dict.fromkeys(("network", "interconnect", "internode", "fabric"), "cluster.link"),
     **dict.fromkeys(("intranode", "inside", "nvlink"), "cluster.inside"),
     **dict.fromkeys(("rank", "k", "bits"), "compressor=NAME(option=value), as compressor=powersgd(rank=4)"),
-    **dict.fromkeys(("batch", "bs"), "batch_size"), "iteration_s": "iteration_ms",
+    **dict.fromkeys(("batch", "bs"), "batch_size"),
+    "iteration_s": "iteration_ms",
     **dict.fromkeys(("ratio", "sparsity", "compression"), "density"),
-    **dict.fromkeys(("epochs", "iters", "iterations", "max_steps"), "steps"), "opt": "optimizer",
-    **dict.fromkeys(("seq_len", "seqlen", "sequence_length", "max_length", "block_size", "vocab_size"),
-                    "model=FILE.py:FUNCTION, with a batch of that shape"),
+    **dict.fromkeys(("epochs", "iters", "iterations", "max_steps"), "steps"),
+    "opt": "optimizer",
+    **dict.fromkeys(
+        ("seq_len", "seqlen", "sequence_length", "max_length", "block_size", "vocab_size"),
+        "model=FILE.py:FUNCTION, with a batch of that shape",
+    ),
     **dict.fromkeys(("compiled", "compile", "torch_compile", "cuda_graphs"), "cluster.host_us=0"),
     **dict.fromkeys(("bucket_cap_mb", "bucket_size", "bucket_mb"), "scheme.bucket_cap_bytes"),
-    **dict.fromkeys(("dtype", "amp", "fp16", "bf16"), "precision"), "learning_rate": "lr",
-}  # fmt: skip
+    **dict.fromkeys(("dtype", "amp", "fp16", "bf16"), "precision"),
+    "learning_rate": "lr",
+}
 """What people call some of the keys, and what to write."""
 
 _CALL = re.compile(r"([a-z_]\w*)\(")

@@ -71,10 +71,17 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     if shared is None:
         parts = on_nodes(parts, cluster)
     return Planned(
-        name, cluster, with_memory(parts, shared, asked=False), settings.batch_size,
-        settings.optimizer, iteration_ms, settings.precision, shared, settings.shard_compressor,
+        name,
+        cluster,
+        with_memory(parts, shared, asked=False),
+        settings.batch_size,
+        settings.optimizer,
+        iteration_ms,
+        settings.precision,
+        shared,
+        settings.shard_compressor,
         Others(settings.weights, settings.exempt),
-    )  # fmt: skip
+    )
 
 
 def plan_of(planned: Planned) -> tuple[Plan, Profile, Costs | str]:

@@ -14,9 +14,16 @@ from ssfx.core.plausible import plausible
 from ssfx.planning.exempt import kinds_of
 
 MOST = {
-    "batch_size": 10**7, "world_size": 10**6, "threads": 1024, "steps": 10**9, "repeats": 10**4, "seed": 2**32 - 1,
-    "accumulate": 10**6, "jobs": 1024, "shards": 10**6,
-}  # fmt: skip
+    "batch_size": 10**7,
+    "world_size": 10**6,
+    "threads": 1024,
+    "steps": 10**9,
+    "repeats": 10**4,
+    "seed": 2**32 - 1,
+    "accumulate": 10**6,
+    "jobs": 1024,
+    "shards": 10**6,
+}
 """Upper bounds of keys, beyond which a value can only be a slip."""
 
 
@@ -72,8 +79,14 @@ class Settings:
             if value is not None and value < 1:
                 raise ConfigError(f"{key} must be at least 1, got {value}")
         for key in (
-            "momentum", "weight_decay", "warmup_steps", "seed", "checkpoint_every", "evaluate_every", "data_workers",
-        ):  # fmt: skip
+            "momentum",
+            "weight_decay",
+            "warmup_steps",
+            "seed",
+            "checkpoint_every",
+            "evaluate_every",
+            "data_workers",
+        ):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key} must not be negative, got {getattr(self, key)}")
         for key, most in MOST.items():
@@ -123,10 +136,19 @@ TYPES: dict[str, Any] = get_type_hints(Settings)
 KEYS = tuple(field.name for field in fields(Settings))
 
 _OTHER_WORDS = {
-    "gpu": "cuda", "nvidia": "cuda", "float": "fp32", "single": "fp32", "float32": "fp32", "half": "fp16",
-    "float16": "fp16", "bfloat16": "bf16", "amp": "bf16", "mixed": "bf16",
-    **dict.fromkeys(("zero1", "zero2", "zero3", "zero", "deepspeed"), "fsdp"), "ddp": "none",
-}  # fmt: skip
+    "gpu": "cuda",
+    "nvidia": "cuda",
+    "float": "fp32",
+    "single": "fp32",
+    "float32": "fp32",
+    "half": "fp16",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "amp": "bf16",
+    "mixed": "bf16",
+    **dict.fromkeys(("zero1", "zero2", "zero3", "zero", "deepspeed"), "fsdp"),
+    "ddp": "none",
+}
 """What people call some of the words of keys."""
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 

@@ -36,9 +36,13 @@ def shared_model(settings: Settings, cluster: Cluster, engine: str = "simulate")
         build(settings.shard_compressor)
     shards = shards_of(cluster, settings.sharding, settings.shards)
     return Sharding(
-        settings.sharding, shards, cluster.world_size // shards, DTYPES[settings.precision],
-        DTYPES[settings.reduce_dtype], settings.reshard_after_forward,
-    )  # fmt: skip
+        settings.sharding,
+        shards,
+        cluster.world_size // shards,
+        DTYPES[settings.precision],
+        DTYPES[settings.reduce_dtype],
+        settings.reshard_after_forward,
+    )
 
 
 def _refuse_training(settings: Settings) -> None:
@@ -94,7 +98,11 @@ def of_case(settings: Settings, shared: Sharding | None) -> dict[str, Any]:
     if shared is None:
         return {"exempt": settings.exempt}
     return {
-        "exempt": settings.exempt, "weights": settings.weights,
-        "sharding": shared.kind, "shards": shared.shards, "reduce_dtype": settings.reduce_dtype,
-        "reshard_after_forward": shared.reshard_after_forward, "shard_compressor": settings.shard_compressor,
-    }  # fmt: skip
+        "exempt": settings.exempt,
+        "weights": settings.weights,
+        "sharding": shared.kind,
+        "shards": shared.shards,
+        "reduce_dtype": settings.reduce_dtype,
+        "reshard_after_forward": shared.reshard_after_forward,
+        "shard_compressor": settings.shard_compressor,
+    }

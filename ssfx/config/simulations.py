@@ -20,19 +20,50 @@ from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.target import target_of
 
 PLAN_KEYS = (
-    "scheme", "compressor", "model", "workload", "cluster", "density", "world_size", "device", "precision",
-    "batch_size", "optimizer", *SHARDING_KEYS,
-)  # fmt: skip
+    "scheme",
+    "compressor",
+    "model",
+    "workload",
+    "cluster",
+    "density",
+    "world_size",
+    "device",
+    "precision",
+    "batch_size",
+    "optimizer",
+    *SHARDING_KEYS,
+)
 """What a plan depends on."""
 
 SIMULATION_KEYS = (*PLAN_KEYS, "accumulate", "memory")
 """What a simulated step depends on."""
 
 WITHOUT_EFFECT = (
-    "checkpoint_every", "clip_norm", "data_workers", "decay_only_matrices", "evaluate", "evaluate_every", "jobs", "lr",
-    "lr_warmup", "memory", "milestones", "momentum", "preset", "repeats", "scale_lr_by_ranks", "schedule", "seed",
-    "stall_timeout_s", "steps", "target_metric", "target_value", "time_compute_only", "warmup_steps", "weight_decay",
-)  # fmt: skip
+    "checkpoint_every",
+    "clip_norm",
+    "data_workers",
+    "decay_only_matrices",
+    "evaluate",
+    "evaluate_every",
+    "jobs",
+    "lr",
+    "lr_warmup",
+    "memory",
+    "milestones",
+    "momentum",
+    "preset",
+    "repeats",
+    "scale_lr_by_ranks",
+    "schedule",
+    "seed",
+    "stall_timeout_s",
+    "steps",
+    "target_metric",
+    "target_value",
+    "time_compute_only",
+    "warmup_steps",
+    "weight_decay",
+)
 """Keys that, with their options, change nothing about a simulated step."""
 
 
@@ -97,11 +128,21 @@ def _case(point: Point, iteration_ms: float | None, asks_memory: bool) -> Case:
     shared = shared_model(settings, cluster)
     parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked=asks_memory)
     case = Case(
-        experiment="simulate", model=timed_model(config["model"]["name"], iteration_ms), dataset="",
+        experiment="simulate",
+        model=timed_model(config["model"]["name"], iteration_ms),
+        dataset="",
         scheme=parts.scheme,
-        cluster=choice_at(point, cluster), world_size=cluster.world_size, batch_size=settings.batch_size,
-        compressor=parts.compressor, density=parts.density, memory=parts.memory, scheme_options=parts.scheme_options,
-        device="cpu" if cluster.device == "cpu" else "cuda", optimizer=settings.optimizer,
-        accumulate=settings.accumulate, precision=settings.precision, **of_case(settings, shared),
-    )  # fmt: skip
+        cluster=choice_at(point, cluster),
+        world_size=cluster.world_size,
+        batch_size=settings.batch_size,
+        compressor=parts.compressor,
+        density=parts.density,
+        memory=parts.memory,
+        scheme_options=parts.scheme_options,
+        device="cpu" if cluster.device == "cpu" else "cuda",
+        optimizer=settings.optimizer,
+        accumulate=settings.accumulate,
+        precision=settings.precision,
+        **of_case(settings, shared),
+    )
     return simulated(case)

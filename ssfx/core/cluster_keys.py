@@ -4,8 +4,16 @@ from ssfx.core import slurm_site
 from ssfx.core.yaml_file import Keys
 
 REQUIRED = (
-    "summary", "nodes", "devices_per_node", "device", "nics_per_node", "intra", "inter", "source", "calibration",
-)  # fmt: skip
+    "summary",
+    "nodes",
+    "devices_per_node",
+    "device",
+    "nics_per_node",
+    "intra",
+    "inter",
+    "source",
+    "calibration",
+)
 """What the file must say, with the files that it continues."""
 
 OTHER_NAMES = {
@@ -27,14 +35,30 @@ _LINK: Keys = dict.fromkeys(("link", "gbps", "efficiency", "latency_s", "rdma", 
 _NUMBERS: Keys = {
     **dict.fromkeys(
         (
-            "nodes", "devices_per_node", "device", "nics_per_node", "source", "factors", "codec_times", "busbw_gbps",
-            "small_allreduce_us", "compressor_call_ms", "message_us", "host_us",
+            "nodes",
+            "devices_per_node",
+            "device",
+            "nics_per_node",
+            "source",
+            "factors",
+            "codec_times",
+            "busbw_gbps",
+            "small_allreduce_us",
+            "compressor_call_ms",
+            "message_us",
+            "host_us",
         )
     ),
-    "intra": _LINK, "inter": _LINK,
-}  # fmt: skip
+    "intra": _LINK,
+    "inter": _LINK,
+}
 CLUSTER_KEYS: Keys = {
-    **_NUMBERS, "name": None, "summary": None, "calibration": None, "exchanges": None,
-    "published": _NUMBERS, "fitted": _NUMBERS,
+    **_NUMBERS,
+    "name": None,
+    "summary": None,
+    "calibration": None,
+    "exchanges": None,
+    "published": _NUMBERS,
+    "fitted": _NUMBERS,
     "slurm": dict.fromkeys(name.removeprefix(slurm_site.PREFIX) for name in slurm_site.OPTIONS),
-}  # fmt: skip
+}

@@ -13,9 +13,20 @@ number is EX_TEMPFAIL of sysexits.h, "try again later"."""
 _MOST_NAMES = 10
 _MOST_NEAR = 6
 LISTED = (
-    "schemes", "compressors", "memories", "models", "datasets", "workloads", "clusters", "devices", "links",
-    "experiments", "presets", "engines", "collectives",
-)  # fmt: skip
+    "schemes",
+    "compressors",
+    "memories",
+    "models",
+    "datasets",
+    "workloads",
+    "clusters",
+    "devices",
+    "links",
+    "experiments",
+    "presets",
+    "engines",
+    "collectives",
+)
 """What `ssfx list` lists, in its order."""
 
 

@@ -113,9 +113,15 @@ class Row:
         """Return the row that `to_json` wrote; an error of DAMAGED for a corrupt line."""
         raw = loads(line)
         return cls(
-            raw["run_id"], Case.of(raw["case"]), raw["metrics"], Origin(**raw["origin"]), raw["manifest"],
-            raw["samples"], raw.get("density_ratios", {}), raw.get("curve", {}),  # the first committed rows lack these
-        )  # fmt: skip
+            raw["run_id"],
+            Case.of(raw["case"]),
+            raw["metrics"],
+            Origin(**raw["origin"]),
+            raw["manifest"],
+            raw["samples"],
+            raw.get("density_ratios", {}),
+            raw.get("curve", {}),  # the first committed rows lack these
+        )
 
 
 def _not_negative(values: Sequence[float]) -> bool:

@@ -85,9 +85,11 @@ def _on_recorded_gpus(cluster: Cluster, record: GpuRecord) -> TimingModel:
     note = f"{record.origin.note}{text}; overheads by data sheet ({record.sheet})"
     kind: Kind = "measured" if exchanged and record.codecs else "nominal"
     return replace(
-        nominal, name=cluster.name, codecs={**nominal.codecs, **record.codecs},
+        nominal,
+        name=cluster.name,
+        codecs={**nominal.codecs, **record.codecs},
         origin=replace(record.origin, kind=kind, note=note),
-    )  # fmt: skip
+    )
 
 
 def _with_call(codec: CompressorTimes, call_s: float) -> CompressorTimes:

@@ -25,10 +25,19 @@ _TREE_RATE = 0.92 * 15 / 16
 TREE_SHARES = tuple(
     (2**power, _TREE_RATE * share)
     for power, share in (
-        (10, 1.0), (11, 0.9), (12, 0.8), (14, 0.8), (15, 0.7), (16, 0.6), (21, 0.6), (22, 0.8), (23, 0.9), (26, 0.9),
+        (10, 1.0),
+        (11, 0.9),
+        (12, 0.8),
+        (14, 0.8),
+        (15, 0.7),
+        (16, 0.6),
+        (21, 0.6),
+        (22, 0.8),
+        (23, 0.9),
+        (26, 0.9),
         (27, 1.0),
     )
-)  # fmt: skip
+)
 """Bytes, and the share of the line that a pipelined tree reaches at them. Source: the model by which NCCL chooses
 (src/graph/tuning.cc of NVIDIA/nccl at 5067397c, protocol LL128)."""
 

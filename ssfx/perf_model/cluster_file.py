@@ -135,12 +135,25 @@ def cluster_of(node: Mapping[str, Any], world_size: int | None, device: str) -> 
         if nics == "auto":
             nics = usual_nics(kind, links["inter"], _count("devices_per_node", per_node))
         cluster = Cluster(
-            node["name"], node["summary"], nodes,
-            _count("devices_per_node", per_node), kind, links["intra"], links["inter"], node["source"],
-            _count("nics_per_node", nics), _factors(node.get("factors")), node["calibration"],
-            node.get("codec_times") or "", busbw, small_us, call_ms, message_us, host_us,
+            node["name"],
+            node["summary"],
+            nodes,
+            _count("devices_per_node", per_node),
+            kind,
+            links["intra"],
+            links["inter"],
+            node["source"],
+            _count("nics_per_node", nics),
+            _factors(node.get("factors")),
+            node["calibration"],
+            node.get("codec_times") or "",
+            busbw,
+            small_us,
+            call_ms,
+            message_us,
+            host_us,
             tables=tables_of(node.get("exchanges")),
-        )  # fmt: skip
+        )
     except KeyError as error:
         raise ConfigError(
             f"cluster={node['name']}: a link is a list of gbps, efficiency and latency_s, or of link=KIND ({error})"

@@ -46,9 +46,11 @@ class CompressorRates:
     def of(cls, device: Device, host_bound: bool = False) -> CompressorRates:
         """Return the rates of `device` at the efficiencies of its table, whose host runs ahead or holds it."""
         return cls(
-            device.launch_s, device.memory_bytes_s * device.memory_efficiency,
-            device.matmul_flops * device.matmul_efficiency, device.host_s if host_bound and device.pcie_gbps else 0.0,
-        )  # fmt: skip
+            device.launch_s,
+            device.memory_bytes_s * device.memory_efficiency,
+            device.matmul_flops * device.matmul_efficiency,
+            device.host_s if host_bound and device.pcie_gbps else 0.0,
+        )
 
     def affine(self, counted: Mapping[str, Any], rank: int | None = None, copies: int = 1) -> Curve:
         """Return the seconds of one counted job over its work units, its calls made `copies` times.
@@ -136,9 +138,12 @@ def published_codecs(paper: str, nominal: Mapping[str, CompressorTimes], world_s
         notes = (origin.note, every["note"] if alike else "", table.get("beyond", ""))
         note = "; ".join(filter(None, (*notes, f"decoding is nominal: {nominal[name].origin.note}")))
         found[name] = replace(
-            nominal[name], encode=Curve.of(printed["encode"]), host=Curve.of(printed["host"]), host_copies=True,
+            nominal[name],
+            encode=Curve.of(printed["encode"]),
+            host=Curve.of(printed["host"]),
+            host_copies=True,
             origin=replace(whose, note=note),
-        )  # fmt: skip
+        )
     calls = {name: one for one in table["calls"] for name in one["compressors"]}
     for spec, codec in nominal.items():
         name = name_of(spec)
@@ -178,8 +183,12 @@ def _known() -> dict[str, Any]:
             decode = {"calls": cost.decode_calls, "nbytes": cost.decode_nbytes}
             side = {"calls": cost.calls, "segment_calls": cost.segment_calls, "nbytes": cost.nbytes, "decode": decode}
             found[name] = {
-                "additive": one.additive, "rank": None, "device": side, "host": side, "declared": declared is not None,
-            }  # fmt: skip
+                "additive": one.additive,
+                "rank": None,
+                "device": side,
+                "host": side,
+                "declared": declared is not None,
+            }
     return found
 
 

@@ -27,9 +27,13 @@ HOST_S = 25e-6
 
 _MUST = ("conv_flops", "matmul_flops", "memory_bytes_s", "memory_gib", "pcie_gbps")
 _USUAL = {
-    "conv_efficiency": 0.7, "matmul_efficiency": 0.8, "memory_efficiency": 0.75, "launch_s": 4e-6,
-    "host_s": HOST_S, "inside": {"pcie": "pcie4_peer"},
-}  # fmt: skip
+    "conv_efficiency": 0.7,
+    "matmul_efficiency": 0.8,
+    "memory_efficiency": 0.75,
+    "launch_s": 4e-6,
+    "host_s": HOST_S,
+    "inside": {"pcie": "pcie4_peer"},
+}
 _MAY = (*_USUAL, "title", "source", "assumption", "tensor_source", "tensor_flops")
 """The keys that a file of a device must and may have; see docs/clusters.md."""
 
@@ -169,10 +173,16 @@ def device_names() -> list[str]:
 def device_lines() -> list[tuple[str, ...]]:
     """Return name, memory, its rate, peak in bf16, links inside a node and title of every device, for `ssfx list`."""
     return [
-        (name, f"{one['memory_gib']:g}", f"{one['memory_bytes_s'] / 1e9:.0f}",
-         f"{one.get('tensor_flops', {}).get('bf16', 0) / 1e12:.0f}", ", ".join(one["inside"].values()), one["title"])
+        (
+            name,
+            f"{one['memory_gib']:g}",
+            f"{one['memory_bytes_s'] / 1e9:.0f}",
+            f"{one.get('tensor_flops', {}).get('bf16', 0) / 1e12:.0f}",
+            ", ".join(one["inside"].values()),
+            one["title"],
+        )
         for name, one in sorted(_table().items())
-    ]  # fmt: skip
+    ]
 
 
 def sheet_named(name: str) -> str | None:

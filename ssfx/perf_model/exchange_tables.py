@@ -126,11 +126,14 @@ def tables_of(said: Any) -> tuple[ExchangeTable, ...]:
         if wrong := next((key for key in one if key not in _KEYS), None):
             raise unknown("key in exchanges", str(wrong), _KEYS)
         table = ExchangeTable(
-            str(one.get("collective")), _whole(one, "ranks"), _whole(one, "ranks_per_node"),
+            str(one.get("collective")),
+            _whole(one, "ranks"),
+            _whole(one, "ranks_per_node"),
             tuple(_whole({"bytes": value}, "bytes") for value in _list(one, "bytes")),
             tuple(_positive(value) for value in _list(one, "us")),
-            str(one.get("library") or ""), str(one.get("source") or ""),
-        )  # fmt: skip
+            str(one.get("library") or ""),
+            str(one.get("source") or ""),
+        )
         key = (table.collective, table.ranks, table.ranks_per_node)
         if key in found:
             raise ConfigError(f"cluster.exchanges has two tables of {table.collective} on {table.ranks} ranks")
@@ -173,8 +176,10 @@ def exchange_lines(tables: Sequence[ExchangeTable]) -> list[str]:
     lines = ["exchanges:"] if tables else []
     for one in sorted(tables, key=lambda one: (one.collective, one.ranks)):
         lines += [
-            f"  - collective: {one.collective}", f"    ranks: {one.ranks}", f"    ranks_per_node: {one.ranks_per_node}",
-        ]  # fmt: skip
+            f"  - collective: {one.collective}",
+            f"    ranks: {one.ranks}",
+            f"    ranks_per_node: {one.ranks_per_node}",
+        ]
         lines += [f"    {key}: {json.dumps(value)}" for key in ("library", "source") if (value := getattr(one, key))]
         lines += [f"    bytes: {_flow(one.nbytes)}", f"    us: {_flow([float(f'{value:.6g}') for value in one.us])}"]
     return lines

@@ -13,12 +13,23 @@ FAMILIES = ("pcie", "nvlink")
 """Words for the kind of link that a device has; the device says which generation that is."""
 
 _WORDS = {
-    "ib infiniband": "^ib_", "edr": "^ib_.*_100", "hdr": "^ib_.*_200", "ndr": "^ib_.*_400", "roce rocev": "^roce_",
-    "efa": "^efa_", "slingshot ss": "^slingshot_", "eth ethernet gbe ge g gb gbit gbps": "^(eth|roce)_",
+    "ib infiniband": "^ib_",
+    "edr": "^ib_.*_100",
+    "hdr": "^ib_.*_200",
+    "ndr": "^ib_.*_400",
+    "roce rocev": "^roce_",
+    "efa": "^efa_",
+    "slingshot ss": "^slingshot_",
+    "eth ethernet gbe ge g gb gbit gbps": "^(eth|roce)_",
     "rdma": "^(ib_rdma|roce|efa|slingshot)_",
-    "tcp socket sockets": "_tcp", "ipoib": "^ib_tcp", "nvlink nvl nvswitch sxm": "^nvlink", "pcie pci gen": "^pcie",
-    "xgmi infinity fabric": "^infinity", "acs": "_acs_", "host": "_host",
-}  # fmt: skip
+    "tcp socket sockets": "_tcp",
+    "ipoib": "^ib_tcp",
+    "nvlink nvl nvswitch sxm": "^nvlink",
+    "pcie pci gen": "^pcie",
+    "xgmi infinity fabric": "^infinity",
+    "acs": "_acs_",
+    "host": "_host",
+}
 """Words in what people write, and the kinds that each of them may mean; all of them together mean a kind."""
 _PATTERNS = {word: pattern for words, pattern in _WORDS.items() for word in words.split()}
 _UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}}

@@ -96,7 +96,10 @@ def _clusters(cluster: Cluster, shards: int) -> tuple[Cluster, Cluster]:
         plain = inside = replace(inside, intra=replace(cluster.intra, gbps=measured, efficiency=1.0))
     shared = replace(between, efficiency=between.efficiency / there)
     across = replace(
-        plain, nodes=cluster.nodes // max(1, shards // node), devices_per_node=node // there, inter=shared,
+        plain,
+        nodes=cluster.nodes // max(1, shards // node),
+        devices_per_node=node // there,
+        inter=shared,
         tables=() if there > 1 else cluster.tables,
-    )  # fmt: skip
+    )
     return inside, across

@@ -25,9 +25,16 @@ from ssfx.core.user_code import is_own, own_code
 from ssfx.planning.plan import TensorSpec
 
 COLUMNS = (
-    "kernels", "conv_flops", "matmul_flops", "conv_bytes", "matmul_bytes", "other_bytes", "conv_bytes_fixed",
-    "matmul_bytes_fixed", "other_bytes_fixed",
-)  # fmt: skip
+    "kernels",
+    "conv_flops",
+    "matmul_flops",
+    "conv_bytes",
+    "matmul_bytes",
+    "other_bytes",
+    "conv_bytes_fixed",
+    "matmul_bytes_fixed",
+    "other_bytes_fixed",
+)
 """What a row of work holds: per sample, except the kernels and what is `fixed`, which the batch size leaves alone."""
 NOT_COUNTED = {"mask_rcnn": "the boxes it finds decide its work; ssfx run model=mask_rcnn trains it on synthetic boxes"}
 """Models of `ssfx list models` whose operators cannot be counted, with why, and what works."""
@@ -92,11 +99,16 @@ class ModelWork:
     def to_json(self) -> str:
         """Return the work as JSON text, one line for each tensor and row."""
         head = {
-            "model": self.model, "inputs": self.inputs, "batch_size": self.batch_size, "optimizer": self.optimizer,
-            "activation_bytes": self.activation_bytes, "attention_bytes": self.attention_bytes,
-            "versions": self.versions, "columns": COLUMNS,
+            "model": self.model,
+            "inputs": self.inputs,
+            "batch_size": self.batch_size,
+            "optimizer": self.optimizer,
+            "activation_bytes": self.activation_bytes,
+            "attention_bytes": self.attention_bytes,
+            "versions": self.versions,
+            "columns": COLUMNS,
             **({"recompute": self.recompute, "recompute_bytes": self.recompute_bytes} if self.recompute else {}),
-        }  # fmt: skip
+        }
         tensors = [
             [spec.name, spec.shape, forward, backward]
             for spec, forward, backward in zip(self.tensors, self.forward, self.backward, strict=True)
@@ -114,11 +126,20 @@ class ModelWork:
         if not all(0 <= count < inf for row in raw["rows"] for count in row):
             raise ValueError("counts must be finite and not negative")
         return cls(
-            raw["model"], raw["inputs"], raw["batch_size"], raw["optimizer"],
+            raw["model"],
+            raw["inputs"],
+            raw["batch_size"],
+            raw["optimizer"],
             tuple(TensorSpec(name, tuple(shape)) for name, shape in zip(names, shapes, strict=True)),
-            tuple(map(tuple, raw["rows"])), forward, backward, raw["activation_bytes"],
-            raw["attention_bytes"], raw["versions"], raw.get("recompute", False), raw.get("recompute_bytes", 0),
-        )  # fmt: skip
+            tuple(map(tuple, raw["rows"])),
+            forward,
+            backward,
+            raw["activation_bytes"],
+            raw["attention_bytes"],
+            raw["versions"],
+            raw.get("recompute", False),
+            raw.get("recompute_bytes", 0),
+        )
 
 
 def work_dir() -> Path:

@@ -87,11 +87,17 @@ def _profile(trace: TraceFile, model: str, tensors: Sequence[TensorSpec] | None,
     note = f"torch.profiler trace {trace.path.name}, median of {len(found)} iterations; the profiler makes them slower"
     note += "".join(f"; {BEWARE}{word}" for word in words)
     return Profile(
-        model or trace.path.name.partition(".")[0], specs, gaps, round(median(one.forward_s for one in found), 9),
-        Origin("measured", trace.gpu if trace.on_gpu else "", "", note), batch_size,
-        "cuda" if trace.on_gpu else "cpu", step_s=round(median(one.step_s for one in found), 9),
-        other_s=round(median(others), 9) if others else 0.0, optimizer=_optimizer(steps),
-    )  # fmt: skip
+        model or trace.path.name.partition(".")[0],
+        specs,
+        gaps,
+        round(median(one.forward_s for one in found), 9),
+        Origin("measured", trace.gpu if trace.on_gpu else "", "", note),
+        batch_size,
+        "cuda" if trace.on_gpu else "cpu",
+        step_s=round(median(one.step_s for one in found), 9),
+        other_s=round(median(others), 9) if others else 0.0,
+        optimizer=_optimizer(steps),
+    )
 
 
 def _gradients(trace: TraceFile) -> list[Event]:
@@ -185,9 +191,13 @@ def _iteration(
     other_s = 1e-6 * max(0.0, starts - device.when(after)) if after > float("-inf") else None
     passes = {"forward": (starts, begins), "backward": (begins, max(device.when(end(e)) for e in grads))}
     return _Iteration(
-        tuple(grads), tuple(1e-6 * max(0.0, device.when(end(e)) - begins) for e in grads),
-        1e-6 * max(0.0, begins - starts), 1e-6 * device.took(step) if step else 0.0, other_s, passes,
-    )  # fmt: skip
+        tuple(grads),
+        tuple(1e-6 * max(0.0, device.when(end(e)) - begins) for e in grads),
+        1e-6 * max(0.0, begins - starts),
+        1e-6 * device.took(step) if step else 0.0,
+        other_s,
+        passes,
+    )
 
 
 def _defined(one: _Iteration) -> _Iteration:

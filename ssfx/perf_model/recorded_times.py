@@ -71,9 +71,13 @@ def recorded_system(name: str, world_size: int, shipped: bool = False) -> Timing
 
 
 def recorded_profile(
-    model: str, device: str, ranks: int, shipped: bool = False, batch_size: int | None = None,
+    model: str,
+    device: str,
+    ranks: int,
+    shipped: bool = False,
+    batch_size: int | None = None,
     optimizer: str | None = None,
-) -> Profile | None:  # fmt: skip
+) -> Profile | None:
     """Return what `ssfx profile model=...` measured with so many ranks at once: here, else shipped, else None.
 
     `shipped`: from the package, ignoring what was measured here. A profile of another batch size or optimizer than

@@ -37,9 +37,14 @@ FORWARD, BACKWARD = 0, 1
 
 
 def analytic_profile(
-    model: str, on: str = "a100", batch_size: int | None = None, precision: str = "fp32",
-    recompute: bool | None = None, optimizer: str | None = None, host_s: float | None = None,
-) -> Profile:  # fmt: skip
+    model: str,
+    on: str = "a100",
+    batch_size: int | None = None,
+    precision: str = "fp32",
+    recompute: bool | None = None,
+    optimizer: str | None = None,
+    host_s: float | None = None,
+) -> Profile:
     """Return the nominal profile of `model` on device `on` at `batch_size` samples a step (None: the customary one).
 
     With activation checkpointing (`recompute`; None: as is customary) forward is computed again in backward.

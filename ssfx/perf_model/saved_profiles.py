@@ -24,9 +24,13 @@ def is_saved(model: str) -> bool:
 
 
 def saved_profile(
-    model: str, on: str | None = None, batch_size: int | None = None, optimizer: str | None = None,
-    precision: str = "fp32", host_us: float | None = None,
-) -> Profile:  # fmt: skip
+    model: str,
+    on: str | None = None,
+    batch_size: int | None = None,
+    optimizer: str | None = None,
+    precision: str = "fp32",
+    host_us: float | None = None,
+) -> Profile:
     """Return the profile in the file `model`; ConfigError for one that is missing, damaged, or of something else.
 
     `on` is the device of the cluster that it shall stand for, `batch_size` and `optimizer` those of a step (None: any).

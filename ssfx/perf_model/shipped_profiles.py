@@ -47,9 +47,13 @@ def measured_profile(model: str) -> Profile | None:
 
 
 def profile_on(
-    model: str, on: str, batch_size: int | None = None, precision: str = "fp32", optimizer: str | None = None,
+    model: str,
+    on: str,
+    batch_size: int | None = None,
+    precision: str = "fp32",
+    optimizer: str | None = None,
     host_s: float | None = None,
-) -> Profile:  # fmt: skip
+) -> Profile:
     """Return the shipped measured profile of `model` if it is of this device, batch size and optimizer, else analytic.
 
     Measured ones are of fp32. `host_s`: seconds in which the host issues a kernel; None: as the device's sheet says.

@@ -46,9 +46,14 @@ def target_of(case: Case) -> Target:
 
 
 def target_at(
-    choice: ClusterChoice, world_size: int | None, device: str, model: str, batch_size: int, optimizer: str,
+    choice: ClusterChoice,
+    world_size: int | None,
+    device: str,
+    model: str,
+    batch_size: int,
+    optimizer: str,
     precision: str = "fp32",
-) -> Target:  # fmt: skip
+) -> Target:
     """Return the target of a model at `batch_size` per rank and in `precision` on a cluster.
 
     Made once for files as they are now: a cluster's, a device's or a profile's may be the user's, and what was measured
@@ -62,9 +67,15 @@ def target_at(
 
 @lru_cache(maxsize=256)
 def _target_at(
-    files: tuple[str, ...], choice: ClusterChoice, world_size: int | None, device: str, model: str, batch_size: int,
-    optimizer: str, precision: str,
-) -> Target:  # fmt: skip
+    files: tuple[str, ...],
+    choice: ClusterChoice,
+    world_size: int | None,
+    device: str,
+    model: str,
+    batch_size: int,
+    optimizer: str,
+    precision: str,
+) -> Target:
     cluster, system = _on(files, choice, world_size, device)
     profile = profile_for(model, cluster, batch_size, optimizer, precision)
     if profile.host_bound:

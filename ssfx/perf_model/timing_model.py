@@ -134,9 +134,19 @@ class TimingModel:
             self.codec(compressor)  # refuses one without times
         zero = Curve.zero()
         every = Costs(
-            self.world_size, zero, zero, zero, self.exchange, self.origin, self.style, self.codecs, self.overheads,
-            self.host_shares, self.pcie_s_per_byte, self.contention.shares(),
-        )  # fmt: skip
+            self.world_size,
+            zero,
+            zero,
+            zero,
+            self.exchange,
+            self.origin,
+            self.style,
+            self.codecs,
+            self.overheads,
+            self.host_shares,
+            self.pcie_s_per_byte,
+            self.contention.shares(),
+        )
         return costs_of(every, compressor, density)
 
     def to_json(self) -> str:
@@ -175,9 +185,13 @@ def costs_of(costs: Costs, compressor: str | None, density: float | None) -> Cos
     if not codec.host_copies:  # out as it is, back as a payload
         host = host.plus(costs.pcie_s_per_byte * (4 + one.layout(2**20, kept).nbytes / 2**20))
     return replace(
-        costs, encode=_stretched(codec.encode, units), host=host, decode=_stretched(codec.decode, per_element),
-        origin=codec.origin, times={compressor: codec},
-    )  # fmt: skip
+        costs,
+        encode=_stretched(codec.encode, units),
+        host=host,
+        decode=_stretched(codec.decode, per_element),
+        origin=codec.origin,
+        times={compressor: codec},
+    )
 
 
 def _stretched(curve: Curve, units: float) -> Curve:

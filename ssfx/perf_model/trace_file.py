@@ -19,8 +19,12 @@ WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 """Categories of what a host tells a GPU, ROCm's too."""
 _OF_OLD = {
-    "Operator": "cpu_op", "Kernel": "kernel", "Runtime": "cuda_runtime", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset",
-}  # fmt: skip
+    "Operator": "cpu_op",
+    "Kernel": "kernel",
+    "Runtime": "cuda_runtime",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+}
 """Categories that Kineto wrote before 2022."""
 _NOT_READ = ("python_function", "ac2g", "fwdbwd", "Trace")
 _HOST_OF = re.compile(r"(?P<kind>\w+?)_(?:runtime|driver|ccp_events|insight|op)")

@@ -109,9 +109,12 @@ def _tables_of(tensors: tuple[TensorSpec, ...]) -> _Tables:
     if found is None or found.tensors is not tensors:
         names = [spec.name for spec in tensors]
         found = _Tables(
-            tensors, dict(zip(names, tensors, strict=True)), {name: i for i, name in enumerate(names)},
-            {spec.name: spec.numel for spec in tensors}, len({spec.dtype for spec in tensors}) > 1,
-        )  # fmt: skip
+            tensors,
+            dict(zip(names, tensors, strict=True)),
+            {name: i for i, name in enumerate(names)},
+            {spec.name: spec.numel for spec in tensors},
+            len({spec.dtype for spec in tensors}) > 1,
+        )
         if len(_made) >= _MOST_TABLES:
             _made.clear()
         _made[id(tensors)] = found

@@ -117,10 +117,15 @@ class Profile:
         if precision in self.in_other:
             other = self.in_other[precision]
             return replace(
-                self, ready_gap_s=other.ready_gap_s, forward_s=other.forward_s, step_s=other.step_s,
-                origin=replace(self.origin, note=other.note), precision=precision, in_other={},
+                self,
+                ready_gap_s=other.ready_gap_s,
+                forward_s=other.forward_s,
+                step_s=other.step_s,
+                origin=replace(self.origin, note=other.note),
+                precision=precision,
+                in_other={},
                 host_bound=other.host_bound,
-            )  # fmt: skip
+            )
         if self.origin.kind == "measured":
             raise ConfigError(f"{what} was measured in the precision of its script; drop precision={precision}")
         if not self.precision:

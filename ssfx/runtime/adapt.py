@@ -90,9 +90,13 @@ class PlanWatch:
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run goes on with."""
         return {
-            "given": dict(self.given), "error": self.error, "replans": list(self.replans), "usual_s": self._usual_s,
-            "deviated": self._deviated, "times": list(self._times),
-        }  # fmt: skip
+            "given": dict(self.given),
+            "error": self.error,
+            "replans": list(self.replans),
+            "usual_s": self._usual_s,
+            "deviated": self._deviated,
+            "times": list(self._times),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
@@ -305,11 +309,16 @@ class PlanTrial:
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run goes on with."""
         return {
-            "plans": [plan.to_json() for plan in self.plans], "seen_s": [list(seen) for seen in self._seen_s],
+            "plans": [plan.to_json() for plan in self.plans],
+            "seen_s": [list(seen) for seen in self._seen_s],
             "left": list(self._left),
-            "round": self._round, "at": self._at, "steps_s": list(self._steps_s), "visits_s": list(self._visits_s),
-            "timed": self._timed, "skipped": self._skipped,
-        }  # fmt: skip
+            "round": self._round,
+            "at": self._at,
+            "steps_s": list(self._steps_s),
+            "visits_s": list(self._visits_s),
+            "timed": self._timed,
+            "skipped": self._skipped,
+        }
 
     @classmethod
     def resumed(cls, comm: Comm, state: dict[str, Any]) -> PlanTrial:

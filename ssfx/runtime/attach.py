@@ -77,11 +77,19 @@ def attach(
     Raises ConfigError when the combination cannot work.
     """
     check_kinds(
-        {"compressor": (compressor, str), "memory": (memory, str), "density": (density, (Real, str)),
-         "scaler": (scaler, torch.amp.GradScaler), "costs": (costs, Costs), "profile": (profile, Profile),
-         "comm": (comm, Comm), "seed": (seed, Integral), "trace": (trace, bool),
-         "broadcast_buffers": (broadcast_buffers, bool)}
-    )  # fmt: skip
+        {
+            "compressor": (compressor, str),
+            "memory": (memory, str),
+            "density": (density, (Real, str)),
+            "scaler": (scaler, torch.amp.GradScaler),
+            "costs": (costs, Costs),
+            "profile": (profile, Profile),
+            "comm": (comm, Comm),
+            "seed": (seed, Integral),
+            "trace": (trace, bool),
+            "broadcast_buffers": (broadcast_buffers, bool),
+        }
+    )
     if torch.is_inference_mode_enabled():
         raise ConfigError("attach writes weights, which torch.inference_mode forbids; call it outside, or in no_grad")
     extension = _extension(model)
@@ -93,10 +101,21 @@ def attach(
         if comm is not None:
             raise ConfigError("virtual ranks exchange gradients of whole models; train sharded ones by torchrun")
         return extension(
-            model, optimizer, scheme=scheme, compressor=compressor, density=density, memory=memory, scaler=scaler,
-            seed=seed, exempt=exempt_names(model, exempt), options=options, process_group=process_group, costs=costs,
-            trace=trace, broadcast_buffers=broadcast_buffers,
-        )  # fmt: skip
+            model,
+            optimizer,
+            scheme=scheme,
+            compressor=compressor,
+            density=density,
+            memory=memory,
+            scaler=scaler,
+            seed=seed,
+            exempt=exempt_names(model, exempt),
+            options=options,
+            process_group=process_group,
+            costs=costs,
+            trace=trace,
+            broadcast_buffers=broadcast_buffers,
+        )
     check_module(model)
     check_free(model)
     optimizers = unwrapped(optimizer)

@@ -55,13 +55,17 @@ _OTHERS = {
 """Arguments that people expect, and what to do."""
 _OWN = ("scheme", "compressor", "density", "memory", "scaler", "process_group", "costs", "profile", "exempt")
 _KINDS = {
-    "compressor": 'text, as "topk" or "dgc(value_dtype=float16)"', "memory": 'text, as "residual"',
-    "density": "the kept fraction, a number in (0, 1]", "scaler": "the torch.amp.GradScaler of the script",
+    "compressor": 'text, as "topk" or "dgc(value_dtype=float16)"',
+    "memory": 'text, as "residual"',
+    "density": "the kept fraction, a number in (0, 1]",
+    "scaler": "the torch.amp.GradScaler of the script",
     "costs": "an ssfx Costs, as sync.planner measures, no name of a cluster; leave it out to measure",
     "profile": 'an ssfx Profile, as Profile.from_json(Path("mine.json").read_text())',
-    "comm": "that of virtual_ranks", "seed": "a whole number", "trace": "True or False",
+    "comm": "that of virtual_ranks",
+    "seed": "a whole number",
+    "trace": "True or False",
     "broadcast_buffers": "True or False",
-}  # fmt: skip
+}
 
 
 def check_kinds(given: Mapping[str, tuple[Any, Any]]) -> None:
@@ -90,10 +94,12 @@ def check_module(model: object) -> None:
     """Raise ConfigError unless `model` is a bare module: no DDP, FSDP or sharded parameter in it."""
     if not isinstance(model, torch.nn.Module):
         hint = (
-            "model comes first, optimizer second" if isinstance(model, torch.optim.Optimizer)
-            else "give the module itself, not its parameters or its state" if isinstance(model, Mapping | Iterator)
+            "model comes first, optimizer second"
+            if isinstance(model, torch.optim.Optimizer)
+            else "give the module itself, not its parameters or its state"
+            if isinstance(model, Mapping | Iterator)
             else "of a pipeline stage attach its submodule, with the process group of the ranks that hold the same one"
-        )  # fmt: skip
+        )
         raise ConfigError(f"attach needs a torch.nn.Module, got {type(model).__name__}; {hint}")
     if isinstance(model, torch.jit.ScriptModule):
         raise ConfigError(
@@ -319,16 +325,25 @@ def load_facts(state: Mapping[str, Any], plan: Plan) -> dict[str, str]:
 
 
 def attach_facts(
-    scheme: Scheme, given: dict[str, Any], memory: str, seed: int, costs_given: bool, exempt: Collection[str],
+    scheme: Scheme,
+    given: dict[str, Any],
+    memory: str,
+    seed: int,
+    costs_given: bool,
+    exempt: Collection[str],
     scaler: torch.amp.GradScaler | None,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Return what an exchange is attached with, besides the model and its optimizers."""
     options = sorted(asdict(scheme.options(given)).items())
     return {
-        "scheme": scheme.name, **{f"option {key}": repr(value) for key, value in options}, "memory": memory,
-        "seed": str(seed), "argument costs": "given" if costs_given else "None", "exempt": ", ".join(sorted(exempt)),
+        "scheme": scheme.name,
+        **{f"option {key}": repr(value) for key, value in options},
+        "memory": memory,
+        "seed": str(seed),
+        "argument costs": "given" if costs_given else "None",
+        "exempt": ", ".join(sorted(exempt)),
         "GradScaler": scaler_fact(scaler),
-    }  # fmt: skip
+    }
 
 
 def scaler_fact(scaler: torch.amp.GradScaler | None) -> str:

@@ -38,9 +38,19 @@ class Slot:
     """One parameter and where its gradient goes under the plan in use."""
 
     __slots__ = (
-        "__weakref__", "dense", "dtype", "handle", "host", "index", "message", "name", "param", "segment", "shape",
+        "__weakref__",
+        "dense",
+        "dtype",
+        "handle",
+        "host",
+        "index",
+        "message",
+        "name",
+        "param",
+        "segment",
+        "shape",
         "waiting",
-    )  # fmt: skip
+    )
 
     def __init__(self, name: str, param: torch.nn.Parameter) -> None:
         self.name = name
@@ -299,8 +309,10 @@ class Exchange:
             _log.warning(
                 "%d values beyond %g were cut to what float16 holds, and the rest is %s; clip gradients, or send "
                 "bfloat16 or float32 (sync.stats()['cut_values'] counts them)",
-                self.cut_values, CUT, "sent in later steps" if kept else "lost, since there is no residual",
-            )  # fmt: skip
+                self.cut_values,
+                CUT,
+                "sent in later steps" if kept else "lost, since there is no residual",
+            )
 
     def exchanged(self) -> set[str]:
         """Return the parameters whose averages the step that just finished wrote."""

@@ -197,9 +197,11 @@ class Uneven(Joinable):
         self.divides_by_active = False
 
     def join(
-        self: Any, divide_by_initial_world_size: bool = True, enable: bool = True,
+        self: Any,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
         throw_on_early_termination: bool = False,
-    ) -> AbstractContextManager[Any]:  # fmt: skip
+    ) -> AbstractContextManager[Any]:
         """Return the context for a loop whose number of batches differs by rank; arguments as of DDP's `join`."""
         if self.comm.world_size == 1:
             return nullcontext()

@@ -89,9 +89,16 @@ class SummedMessage(PackedMessage):
     """Segments of one additive compressor, without dense ones."""
 
     def __init__(
-        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
-        run_memory: Memory, first_step: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        lane: Lane,
+        plan: Plan,
+        comm: Comm,
+        device: torch.device,
+        store: Store,
+        memory: Memory,
+        run_memory: Memory,
+        first_step: int = 0,
+    ) -> None:
         super().__init__(lane, plan, comm, device, store, memory, run_memory, first_step)
         assert self.compressor is not None
         self.codec = self.compressor
@@ -128,9 +135,16 @@ class ReducedMessage(PackedMessage):
     """Compressed segments whose selected elements are summed by a reducer, in the queue's own thread."""
 
     def __init__(
-        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
-        reducer: Reducer, first_step: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        lane: Lane,
+        plan: Plan,
+        comm: Comm,
+        device: torch.device,
+        store: Store,
+        memory: Memory,
+        reducer: Reducer,
+        first_step: int = 0,
+    ) -> None:
         initial = reducer.initial_state(sum(map(plan.numel, lane.segments)), comm.world_size)
         super().__init__(lane, plan, comm, device, store, memory, memory, first_step, initial)
         self.reducer = reducer
@@ -204,9 +218,16 @@ class SelectingReducedMessage(ReducedMessage):
     """
 
     def __init__(
-        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
-        reducer: Reducer, first_step: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        lane: Lane,
+        plan: Plan,
+        comm: Comm,
+        device: torch.device,
+        store: Store,
+        memory: Memory,
+        reducer: Reducer,
+        first_step: int = 0,
+    ) -> None:
         super().__init__(lane, plan, comm, device, store, memory, reducer, first_step)
         self._call = _accumulate
 

@@ -29,9 +29,17 @@ class MessageState:
     """
 
     def __init__(
-        self, lane: Lane, parts: Mapping[int, Part], memory: Memory, compressor: Compressor | None, store: Store,
-        device: torch.device, host: Mapping[int, HostSegment], initial: Buffers, first_step: int,
-    ) -> None:  # fmt: skip
+        self,
+        lane: Lane,
+        parts: Mapping[int, Part],
+        memory: Memory,
+        compressor: Compressor | None,
+        store: Store,
+        device: torch.device,
+        host: Mapping[int, HostSegment],
+        initial: Buffers,
+        first_step: int,
+    ) -> None:
         self._names = {i: lane.segments[i].tensors for i in parts}
         self._parts, self._memory, self._store, self._host = parts, memory, store, host
         packed = sum(part.numel for part in parts.values())

@@ -193,9 +193,13 @@ def calibrate(comm: Comm, device: torch.device, compressor: str, density: float,
     knots = tuple(float(n) for n in sizes)
     origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
     return Costs(
-        comm.world_size, Curve(knots, tuple(encode)), Curve(knots, tuple(host)), Curve(knots, tuple(decode)),
-        _exchanges(comm, sizes[-1])[0], origin,
-    )  # fmt: skip
+        comm.world_size,
+        Curve(knots, tuple(encode)),
+        Curve(knots, tuple(host)),
+        Curve(knots, tuple(decode)),
+        _exchanges(comm, sizes[-1])[0],
+        origin,
+    )
 
 
 def calibrate_several(
@@ -216,17 +220,28 @@ def calibrate_several(
         copies = 1 if codec.additive else comm.world_size
         decoded = [s * copies / comm.world_size for s in decode]
         times[spec] = CompressorTimes(
-            _steady(work, encode), _steady(work, host), _steady([copies * n for n in entries], decoded), origin,
+            _steady(work, encode),
+            _steady(work, host),
+            _steady([copies * n for n in entries], decoded),
+            origin,
             host_copies=True,
-        )  # fmt: skip
+        )
     zero = Curve.zero()
     exchange, lane_s, occupancy = _exchanges(comm, _sizes(max_numel)[-1], reduces)
     mean_hook_s = float(comm.all_reduce(torch.tensor([hook_s], dtype=torch.float64, device=device)).wait())
     return Costs(
-        comm.world_size, zero, zero, zero, exchange, origin, "batched", times,
+        comm.world_size,
+        zero,
+        zero,
+        zero,
+        exchange,
+        origin,
+        "batched",
+        times,
         overheads=Overheads(hook_s=mean_hook_s / comm.world_size, lane_s=lane_s),
-        host_shares=device.type == "cpu", occupancy=occupancy if device.type == "cpu" else {},
-    )  # fmt: skip
+        host_shares=device.type == "cpu",
+        occupancy=occupancy if device.type == "cpu" else {},
+    )
 
 
 def _steady(sizes: Sequence[float], seconds: Sequence[float]) -> Curve:

@@ -44,9 +44,17 @@ class PackedMessage(Message):
     """The averages of all tensors, flat, once `decode` has written them."""
 
     def __init__(
-        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
-        run_memory: Memory, first_step: int = 0, initial: Buffers | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        lane: Lane,
+        plan: Plan,
+        comm: Comm,
+        device: torch.device,
+        store: Store,
+        memory: Memory,
+        run_memory: Memory,
+        first_step: int = 0,
+        initial: Buffers | None = None,
+    ) -> None:
         """`memory` is the message's; what `run_memory` kept of its tensors under an earlier plan is sent with them.
 
         `first_step` and `initial`: see `MessageState`.
@@ -280,9 +288,16 @@ class GatheredMessage(PackedMessage):
     """Payloads of a fixed size that do not add up: every rank gets all of them and decodes one after the other."""
 
     def __init__(
-        self, lane: Lane, plan: Plan, comm: Comm, device: torch.device, store: Store, memory: Memory,
-        run_memory: Memory, first_step: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        lane: Lane,
+        plan: Plan,
+        comm: Comm,
+        device: torch.device,
+        store: Store,
+        memory: Memory,
+        run_memory: Memory,
+        first_step: int = 0,
+    ) -> None:
         super().__init__(lane, plan, comm, device, store, memory, run_memory, first_step)
         names = (name for i in self.packed for name in lane.segments[i].tensors)
         self._filled = [name for name in names if plan.by_name[name].numel]

@@ -58,10 +58,19 @@ class Planner:
     """Makes the plan that `install` puts into use, on several ranks the same; all that it knows survives a resume."""
 
     def __init__(
-        self, comm: Comm, model: torch.nn.Module, scheme: Scheme, given: dict[str, Any], memory: Memory | None,
-        store: Store, base: Profile, costs: Costs | None, install: Callable[..., None],
-        kept_squares: Callable[[str], float], profile: Profile | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        comm: Comm,
+        model: torch.nn.Module,
+        scheme: Scheme,
+        given: dict[str, Any],
+        memory: Memory | None,
+        store: Store,
+        base: Profile,
+        costs: Costs | None,
+        install: Callable[..., None],
+        kept_squares: Callable[[str], float],
+        profile: Profile | None = None,
+    ) -> None:
         self.profile = base if profile is None else _of_model(profile, base)
         self._profile_given = profile is not None
         """Nothing is observed, timed or tried then: all plans are made from that profile."""

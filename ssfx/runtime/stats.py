@@ -39,10 +39,16 @@ class Tracer:
         self._step = step
         self._events.append(
             {
-                "name": f"step {step} begins", "cat": BEGIN, "ph": "i", "s": "p", "ts": start_s * 1e6,
-                "pid": self.rank, "tid": 0, "args": {"step": step},
+                "name": f"step {step} begins",
+                "cat": BEGIN,
+                "ph": "i",
+                "s": "p",
+                "ts": start_s * 1e6,
+                "pid": self.rank,
+                "tid": 0,
+                "args": {"step": step},
             }
-        )  # fmt: skip
+        )
 
     def span(self, stage: str, start_s: float, end_s: float, track: str = "compute", detail: str = "") -> None:
         """Note that `stage` ran on `track` from `start_s` to `end_s`."""
@@ -161,9 +167,15 @@ class StepStats:
     def summary(self) -> dict[str, float | int | str | None]:
         """Return what the step did, by name."""
         names = (
-            "contributed_bytes", "sent_bytes", "comm_s", "sparsify_s", "decode_s", "exposed_comm_s",
-            "achieved_density", "tensor_missing_rate",
-        )  # fmt: skip
+            "contributed_bytes",
+            "sent_bytes",
+            "comm_s",
+            "sparsify_s",
+            "decode_s",
+            "exposed_comm_s",
+            "achieved_density",
+            "tensor_missing_rate",
+        )
         return {name: getattr(self, name) for name in names}
 
     def freeze(self) -> None:

@@ -208,9 +208,18 @@ class Exchanging(Uneven):
 
     def _planner_with(self, costs: Costs | None, profile: Profile | None = None) -> Planner:
         return Planner(
-            self.comm, self._model, self.scheme, self.given, self.memory, self.store, self._base, costs, self._install,
-            lambda buffer: self._exchange.kept_squares(buffer), profile,
-        )  # fmt: skip
+            self.comm,
+            self._model,
+            self.scheme,
+            self.given,
+            self.memory,
+            self.store,
+            self._base,
+            costs,
+            self._install,
+            lambda buffer: self._exchange.kept_squares(buffer),
+            profile,
+        )
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan = exempted(plan, self._exempt | self._planner.dense)

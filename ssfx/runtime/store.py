@@ -211,9 +211,12 @@ def identity(
 
 
 def plan_of_state(
-    state: Any, mine: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], memory: Memory | None,
+    state: Any,
+    mine: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    memory: Memory | None,
     frozen: Mapping[str, tuple[int, ...]] | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return the plan in a state; ConfigError unless `state_dict` gave it, of this exchange, and it is finite.
 
     `mine` are entries that must be equal; `shapes` are those of the parameters in the plan, and `frozen` of others that

@@ -98,11 +98,14 @@ class Sync(Exchanging):
     def stats(self) -> dict[str, float | int | str | None]:
         """Return what the exchange did so far: step counts, the plan, the latest step's bytes and densities."""
         summary: dict[str, float | int | str | None] = {
-            "steps": self.step, "skipped_steps": self.skipped_steps,
+            "steps": self.step,
+            "skipped_steps": self.skipped_steps,
             "discarded_exchanges": self._commit.discarded if self.comm.world_size > 1 else 0,
             "cut_values": self._exchange.cut_values if self.comm.world_size > 1 else 0,
-            "scheme": self.plan.scheme, "plan": self.plan.digest, "lanes": sum(1 for _ in self.plan.lanes()),
-        }  # fmt: skip
+            "scheme": self.plan.scheme,
+            "plan": self.plan.digest,
+            "lanes": sum(1 for _ in self.plan.lanes()),
+        }
         if self.memory is not None and self.memory.stateful:
             kept_back, watch = self._planner.kept_back, self._planner.watch
             summary["kept_back"] = kept_back.share if kept_back else None
@@ -167,9 +170,11 @@ class Sync(Exchanging):
 
     def _plan_of(self, state: Any) -> Plan:
         mine = {
-            "world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed,
+            "world_size": self.comm.world_size,
+            "rank": self.comm.rank,
+            "seed": self.seed,
             **identity(self.scheme, self.given, self.memory, self._exempt),
-        }  # fmt: skip
+        }
         shapes = {spec.name: spec.shape for spec in self._base.tensors}
         frozen = {name: tuple(p.shape) for name, p in self._members.params.items() if name not in self._params}
         plan = plan_of_state(state, mine, shapes, self.memory, frozen)

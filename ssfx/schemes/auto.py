@@ -90,9 +90,14 @@ class AutoOptions(SchemeOptions):
             window_steps=self.replan_after, time_change=self.replan_above, error=self.error_budget, gentler=self.gentler
         )
         return OnlinePlanning(
-            compressor=self.compressor, density=self.density, observed_steps=self.profile_iters,
-            to_measure=self.to_measure, trial_steps=self.trial_iters, run_steps=self.run_steps, limits=limits,
-        )  # fmt: skip
+            compressor=self.compressor,
+            density=self.density,
+            observed_steps=self.profile_iters,
+            to_measure=self.to_measure,
+            trial_steps=self.trial_iters,
+            run_steps=self.run_steps,
+            limits=limits,
+        )
 
     def to_measure(self, costs: Costs) -> Measured:
         """Return the compressors that a plan may use, each with a density, and whether anything adds up on the way."""
@@ -109,9 +114,16 @@ class AutoOptions(SchemeOptions):
         """Return what may be used on the ranks of `costs` for `network`; None: for any."""
         network = network and replace(network, clipped=self.clipped, batch=self.batch or network.batch)
         return budget(
-            costs, self.quality or "normal", self.density, self.compressor, self.error_budget, self.leave_out,
-            self.ranks_per_node, self.train_steps or TRAIN_STEPS, network,
-        )  # fmt: skip
+            costs,
+            self.quality or "normal",
+            self.density,
+            self.compressor,
+            self.error_budget,
+            self.leave_out,
+            self.ranks_per_node,
+            self.train_steps or TRAIN_STEPS,
+            network,
+        )
 
 
 def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> list[Plan]:

@@ -32,10 +32,15 @@ Specs = tuple[TensorSpec, ...]
 
 
 def leg_plan(
-    groups: Sequence[Specs], scheme: str, given: dict[str, Any], world_size: int, *,
-    carriers: tuple[str, str] | None = None, exempt: Callable[[Plan], Plan] = lambda plan: plan,
+    groups: Sequence[Specs],
+    scheme: str,
+    given: dict[str, Any],
+    world_size: int,
+    *,
+    carriers: tuple[str, str] | None = None,
+    exempt: Callable[[Plan], Plan] = lambda plan: plan,
     costs: Costs | None = None,
-) -> tuple[Plan, list[int]]:  # fmt: skip
+) -> tuple[Plan, list[int]]:
     """Return the plan of a leg, and the number of the group of each of its buckets.
 
     `groups` hold the shards of a group each, in the order of modules. A scheme with byte caps sends a group as a whole

@@ -52,9 +52,15 @@ class WeightGather:
             lo, self._numel = self._numel, self._numel + self._layout.numel[i]
             self._runs[i] = runs
             self._parts[i] = Part(
-                lo, self._numel, self._layout.layouts[i], lane.segments[i].density, ids[tensors[0]],
-                self._layout.starts[i], ((lo, self._numel),), tuple(plan.by_name[name].shape for name in tensors),
-            )  # fmt: skip
+                lo,
+                self._numel,
+                self._layout.layouts[i],
+                lane.segments[i].density,
+                ids[tensors[0]],
+                self._layout.starts[i],
+                ((lo, self._numel),),
+                tuple(plan.by_name[name].shape for name in tensors),
+            )
 
     def gather(self, output: torch.Tensor, inputs: torch.Tensor, natively: Callable[[], None], step: int) -> None:
         """Fill `output`, the shards of all ranks, from `inputs`, this rank's, which are a part of it.

@@ -89,10 +89,14 @@ class Leg:
 
     def _plan_by(self, costs: Costs | None) -> tuple[Plan, list[int]]:
         return leg_plan(
-            [self._specs(group) for group in self.groups], self.scheme.name, self.given, self.comm.world_size,
-            carriers=self.carriers, exempt=lambda plan: exempted(plan, self.exempt),
+            [self._specs(group) for group in self.groups],
+            self.scheme.name,
+            self.given,
+            self.comm.world_size,
+            carriers=self.carriers,
+            exempt=lambda plan: exempted(plan, self.exempt),
             costs=costs,
-        )  # fmt: skip
+        )
 
     def _specs(self, group: ShardGroup) -> tuple[TensorSpec, ...]:
         """Return the shards of a group, as torch reduces them."""
@@ -194,9 +198,16 @@ class ShardLeg:
     """The reduce-scatter of one group by a lane of `plan`, whose tensors are shards, of `comm.world_size` ranks."""
 
     def __init__(
-        self, group: ShardGroup, lane: Lane, plan: Plan, comm: Comm, store: Store, memory: Memory | None,
-        seed: int, step: int,
-    ) -> None:  # fmt: skip
+        self,
+        group: ShardGroup,
+        lane: Lane,
+        plan: Plan,
+        comm: Comm,
+        store: Store,
+        memory: Memory | None,
+        seed: int,
+        step: int,
+    ) -> None:
         self.native = is_native(lane)
         self._comm, self._memory, self._seed = comm, memory, seed
         self.numel = group.numel
@@ -233,9 +244,15 @@ class ShardLeg:
                 pieces.append((offset, offset + whole.by_name[name].numel))
                 offset = pieces[-1][1]
             parts[i] = Part(
-                lo, offset, self._layout.layouts[i], segment.density, ids[segment.tensors[0]], self._layout.starts[i],
-                tuple(pieces), self._shapes[i % len(self._lane.segments)],
-            )  # fmt: skip
+                lo,
+                offset,
+                self._layout.layouts[i],
+                segment.density,
+                ids[segment.tensors[0]],
+                self._layout.starts[i],
+                tuple(pieces),
+                self._shapes[i % len(self._lane.segments)],
+            )
         return parts
 
     def take(self, buffers: Buffers) -> None:
@@ -255,9 +272,14 @@ class ShardLeg:
         self._batch.rank, self._batch.world_size = self._comm.rank, self._comm.world_size
 
     def reduce(
-        self, output: torch.Tensor, inputs: torch.Tensor, share: float, natively: Callable[[], None],
-        going_on: Collection[str], step: int,
-    ) -> torch.Tensor | None:  # fmt: skip
+        self,
+        output: torch.Tensor,
+        inputs: torch.Tensor,
+        share: float,
+        natively: Callable[[], None],
+        going_on: Collection[str],
+        step: int,
+    ) -> torch.Tensor | None:
         """Fill `output` with `share` of the sum.
 
         Return whether all numbers sent and received are finite, None if nothing is kept of them.

@@ -86,9 +86,13 @@ class Resharded:
         local = _unpadded(total.float(), local_shard(parameter).shape).contiguous()
         sharded: Any = parameter
         return DTensor.from_local(
-            local, sharded.device_mesh, sharded.placements, run_check=False, shape=sharded.shape,
+            local,
+            sharded.device_mesh,
+            sharded.placements,
+            run_check=False,
+            shape=sharded.shape,
             stride=sharded.stride(),
-        )  # fmt: skip
+        )
 
 
 def _everywhere(leg: Leg, store: Store, name: str, shape: tuple[int, ...]) -> torch.Tensor:

@@ -71,10 +71,13 @@ class ShardedSync:
             if leg.memory is not None and leg is replicas:
                 check_memory(leg.plan, leg.memory)
             facts = {
-                **(replicas.identity if replicas else {}), **sums, "seed": str(seed),
-                "GradScaler": scaler_fact(self._scaler), **optimizer_facts(optimizers),
+                **(replicas.identity if replicas else {}),
+                **sums,
+                "seed": str(seed),
+                "GradScaler": scaler_fact(self._scaler),
+                **optimizer_facts(optimizers),
                 **{f"shard of {name}": str(shape) for name, shape in self._shapes.items()},
-            }  # fmt: skip
+            }
             check_agreed(leg.comm, facts, "attach with the same model, optimizer and options on every rank")
         if replicas is not None:
             local = [shard for group in groups for shard in group.local_shards()]
@@ -167,8 +170,9 @@ class ShardedSync:
             plan, rank = self._weights.plan, self._weights.comm.rank
             planned_weights = sum(shard_traffic(plan, lane, rank).sent_bytes for _, lane in plan.lanes())
             summary |= {
-                "weight_sent_bytes": sum(self._gathered_bytes.values()), "planned_weight_bytes": planned_weights,
-            }  # fmt: skip
+                "weight_sent_bytes": sum(self._gathered_bytes.values()),
+                "planned_weight_bytes": planned_weights,
+            }
         kept = [(leg, store) for leg, store in self._stores() if leg.memory is not None and leg.memory.stateful]
         if kept:
             memory = [(store, leg.memory.buffers[0]) for leg, store in kept if leg.memory is not None]
@@ -253,9 +257,13 @@ class ShardedSync:
             self._exchanges[number].reduce_scatter(output, inputs, share, natively, self.step)
 
     def _gather(
-        self, number: int, gather: WeightGather, output: torch.Tensor, inputs: torch.Tensor,
+        self,
+        number: int,
+        gather: WeightGather,
+        output: torch.Tensor,
+        inputs: torch.Tensor,
         natively: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert self._weights is not None
         before = self._weights.comm.sent.sent_bytes
         with torch.no_grad():
@@ -322,10 +330,13 @@ class ShardedSync:
         """Return where this rank is on the mesh, and how shards are summed beside the leg between replicas."""
         shards, comm = self._groups[0].shards, self._first.comm
         return {
-            "world_size": comm.world_size, "rank": comm.rank, "shards": shards.size(), "shard": shards.rank(),
+            "world_size": comm.world_size,
+            "rank": comm.rank,
+            "shards": shards.size(),
+            "shard": shards.rank(),
             "shard_sums": repr(self._shards.identity) if self._shards is not None else "torch",
             **({"weights": repr(self._weights.identity)} if self._weights is not None else {}),
-        }  # fmt: skip
+        }
 
 
 def _steps(sync: ref[ShardedSync], optimizer: torch.optim.Optimizer, *_: Any) -> None:

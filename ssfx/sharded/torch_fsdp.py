@@ -32,9 +32,16 @@ The function makes torch do so itself.
 """
 
 _GROUP = (
-    "fsdp_params", "mesh_info", "offload_policy", "gradient_divide_factor", "_all_reduce_hook",
-    "_reduce_scatter_comm", "_partial_reduce_output", "_all_gather_comm", "post_forward_mesh_info",
-)  # fmt: skip
+    "fsdp_params",
+    "mesh_info",
+    "offload_policy",
+    "gradient_divide_factor",
+    "_all_reduce_hook",
+    "_reduce_scatter_comm",
+    "_partial_reduce_output",
+    "_all_gather_comm",
+    "post_forward_mesh_info",
+)
 _PARAM = ("sharded_param", "padded_sharded_param_size", "is_dtensor", "mp_policy")
 _MESH = ("mesh", "shard_mesh_dim", "replicate_mesh_dim")
 

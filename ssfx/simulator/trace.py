@@ -9,14 +9,20 @@ from ssfx.simulator.pricing.task import Resource, Task
 from ssfx.simulator.result import Simulated
 
 TRACKS: dict[Resource, str] = {
-    "device": "compute", "host": "host", "network": "network", "copy_out": "copy to host", "copy_in": "copy from host",
-}  # fmt: skip
+    "device": "compute",
+    "host": "host",
+    "network": "network",
+    "copy_out": "copy to host",
+    "copy_in": "copy from host",
+}
 """Resources and the tracks that show them; the first three are the runtime's."""
 
 SHARDED_TRACKS: dict[Resource, str] = {
-    "replicas": "network of replicas", "reduce_stream": "sums over shards", "replica_stream": "sums over replicas",
+    "replicas": "network of replicas",
+    "reduce_stream": "sums over shards",
+    "replica_stream": "sums over replicas",
     "gather_stream": "gathers of weights",
-}  # fmt: skip
+}
 """Those of sharded models, which other traces do not show."""
 
 FIRST_PROCESS = 100_000

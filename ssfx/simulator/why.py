@@ -56,10 +56,16 @@ def why(first: Simulated, second: Simulated, names: tuple[str, str] | None = Non
 
 
 _NAMES: dict[Stage, str] = {
-    "forward": "forward", "backward": "backward", "compress": "compression", "to_host": "copying to the host",
-    "from_host": "copying from the host", "exchange": "exchange", "decompress": "decompression",
-    "step": "optimizer step", "other": "other",
-}  # fmt: skip
+    "forward": "forward",
+    "backward": "backward",
+    "compress": "compression",
+    "to_host": "copying to the host",
+    "from_host": "copying from the host",
+    "exchange": "exchange",
+    "decompress": "decompression",
+    "step": "optimizer step",
+    "other": "other",
+}
 
 
 def _ms(seconds: float) -> str:

@@ -102,16 +102,27 @@ class Batch:
     def single(cls, a: torch.Tensor, payload: Payload, ctx: Context) -> Batch:
         """Return a batch of one segment that holds `a`, nothing left to accumulate, with the payload's own layout."""
         layout = Layout(
-            len(payload.counts), len(payload.scales), len(payload.indices), len(payload.values),
-            str(payload.values.dtype).removeprefix("torch."), len(payload.codes),
-            len(payload.first), str(payload.first.dtype).removeprefix("torch."),
-        )  # fmt: skip
+            len(payload.counts),
+            len(payload.scales),
+            len(payload.indices),
+            len(payload.values),
+            str(payload.values.dtype).removeprefix("torch."),
+            len(payload.codes),
+            len(payload.first),
+            str(payload.first.dtype).removeprefix("torch."),
+        )
         whole = ((0, a.numel()),)
         part = Part(0, a.numel(), layout, ctx.density, ctx.tensor_id, pieces=whole, shapes=ctx.shapes)
         return cls(
-            (part,), payload, {"a": a}, rank=ctx.rank, world_size=ctx.world_size, seed=ctx.seed, step=ctx.step,
+            (part,),
+            payload,
+            {"a": a},
+            rank=ctx.rank,
+            world_size=ctx.world_size,
+            seed=ctx.seed,
+            step=ctx.step,
             states=[ctx.state],
-        )  # fmt: skip
+        )
 
     @property
     def vector(self) -> torch.Tensor:

@@ -19,9 +19,16 @@ EVERY = range(40, 2001, 40)
 def long_row(scheme: str, seed: int, delay: float, factor: float, steps: int = 2000, **changes: object) -> Row:
     """Return a row whose perplexity after s steps is that of dense training after (s - delay) / (1 + factor)."""
     case = make_case(
-        experiment="long_quality", scheme=scheme, seed=seed, steps=steps, evaluate=True, evaluate_every=40,
-        target_metric="perplexity", target_value=90.0, **changes,
-    )  # fmt: skip
+        experiment="long_quality",
+        scheme=scheme,
+        seed=seed,
+        steps=steps,
+        evaluate=True,
+        evaluate_every=40,
+        target_metric="perplexity",
+        target_value=90.0,
+        **changes,
+    )
     quality = [10_000 / (1000 + max(step - delay, 0.0) / (1 + factor)) for step in EVERY]
     curve = {"step": [float(step) for step in EVERY], "perplexity": quality}
     return Row(case.run_id, case, {}, make_row().origin, curve=curve)  # type: ignore[arg-type]
@@ -97,8 +104,11 @@ def test_runs_of_each_rate_are_compared_with_dense_ones_at_it() -> None:
     growth, _, _, _, *lines = varied_block([*dense, *rows, *tuned]).splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines]
     assert [(ranks, rate, more) for _, _, ranks, rate, _, _, more, _ in cells] == [
-        ("1 x 4", "0.2", "-5 %"), ("1 x 4", "0.1", "+20 %"), ("1 x 4", "0.2", "+16 %"), ("8 x 4", "0.1", "+40 %"),
-    ]  # fmt: skip
+        ("1 x 4", "0.2", "-5 %"),
+        ("1 x 4", "0.1", "+20 %"),
+        ("1 x 4", "0.2", "+16 %"),
+        ("8 x 4", "0.1", "+40 %"),
+    ]
     assert growth == (
         "Extra steps of what feeds errors back grow with the batch of all ranks, in tokens or images, to the power of "
         "0.33 (0.33 to 0.33 for each method and task alone), by 2 runs of 1 task and 4 to 32 a step."

@@ -26,10 +26,20 @@ def compared(emulated, network, **step_s):
 def test_a_lucky_scheme_is_judged_where_it_was_not_chosen(emulated):
     found = compared(emulated, "1gbit", lucky=[10.0, 14.0, 10.0, 16.0], steady=[11.0] * 4)
     assert found.ranked() == ["ssfx steady", "ssfx lucky"]
-    assert found.summary() == [[
-        "vgg_tiny", "1gbit", "2", "ssfx lucky", "1.50 (1.40-1.60)", "0.75 (0.70-0.80)", "1.50 (1.40-1.60)", "",
-        "<= 1.10 x no communication", "missed",
-    ]]  # fmt: skip
+    assert found.summary() == [
+        [
+            "vgg_tiny",
+            "1gbit",
+            "2",
+            "ssfx lucky",
+            "1.50 (1.40-1.60)",
+            "0.75 (0.70-0.80)",
+            "1.50 (1.40-1.60)",
+            "",
+            "<= 1.10 x no communication",
+            "missed",
+        ]
+    ]
 
 
 def test_auto_is_compared_with_the_best_of_the_others_and_has_goals_of_its_own(emulated):
@@ -38,9 +48,14 @@ def test_auto_is_compared_with_the_best_of_the_others_and_has_goals_of_its_own(e
     best, auto = found.summary()
     assert best[3] == "ssfx steady"
     assert auto[3:] == [
-        "ssfx auto", "1.05 (1.04-1.06)", "0.53 (0.52-0.53)", "1.05 (1.04-1.06)", "0.95 (0.95-0.96)",
-        "<= 1.05 x no communication", "met",
-    ]  # fmt: skip
+        "ssfx auto",
+        "1.05 (1.04-1.06)",
+        "0.53 (0.52-0.53)",
+        "1.05 (1.04-1.06)",
+        "0.95 (0.95-0.96)",
+        "<= 1.05 x no communication",
+        "met",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,13 @@ def given(legs: tuple[str, ...], steps: Any) -> dict[str, Any]:
     exchange = {kind: {str(size): [size / 2**20] for size in SIZES} for kind in kinds}
     tensors = [["embed", [512, 256]], *([f"blocks.{i}.w", [1024, 512]] for i in range(4)), ["head", [512, 256]]]
     return {
-        "alone": [[1e-6, 3e-6, 4e-6]], "crowding": [1.0], "steps": {name: [1.0] for name in steps},
-        "exchanges": dict.fromkeys(legs, exchange), "tensors": tensors, "apart": [0.5] if "replicas" in legs else [],
-    }  # fmt: skip
+        "alone": [[1e-6, 3e-6, 4e-6]],
+        "crowding": [1.0],
+        "steps": {name: [1.0] for name in steps},
+        "exchanges": dict.fromkeys(legs, exchange),
+        "tensors": tensors,
+        "apart": [0.5] if "replicas" in legs else [],
+    }
 
 
 def test_torchs_step_is_its_gathers_and_sums() -> None:

@@ -22,9 +22,14 @@ from ssfx.perf_model.gpu_record import GpuRecord, gpu_record, record_path
 from ssfx.perf_model.target import target_at
 
 TABLE = {
-    "collective": "all_reduce", "ranks": 2, "ranks_per_node": 2, "nbytes": [8, 1024], "us": [20.0, 30.0],
-    "library": "NCCL 2.99", "source": "a test",
-}  # fmt: skip
+    "collective": "all_reduce",
+    "ranks": 2,
+    "ranks_per_node": 2,
+    "nbytes": [8, 1024],
+    "us": [20.0, 30.0],
+    "library": "NCCL 2.99",
+    "source": "a test",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -168,9 +173,17 @@ def test_the_command_writes_one_file_and_fails_with_its_parts(
 
 
 SMALL = Sizes(
-    segments=(5000, 40, 1), widths=(16, 40, 8), compressors=("topk", "signsgd"), max_numel=2**10,
-    host_model="resnet_tiny", models=("resnet_tiny",), precisions=("fp32", "bf16"), batch_size=2, iterations=2, mib=1,
-)  # fmt: skip
+    segments=(5000, 40, 1),
+    widths=(16, 40, 8),
+    compressors=("topk", "signsgd"),
+    max_numel=2**10,
+    host_model="resnet_tiny",
+    models=("resnet_tiny",),
+    precisions=("fp32", "bf16"),
+    batch_size=2,
+    iterations=2,
+    mib=1,
+)
 
 
 def part(group: Any, rank: int, world: int, name: str) -> dict[str, Any]:

@@ -83,9 +83,17 @@ def test_overheads_are_those_of_the_runtimes_own_code(pool):
 
 def test_each_overhead_is_found_in_the_step_that_it_adds_to(monkeypatch):
     true = Overheads(
-        hook_s=11e-6, add_s=7e-6, fill_s_per_byte=3e-10, lane_s=40e-6, result_s=2e-6, result_s_per_byte=5e-10,
-        finish_s=90e-6, offload_s=60e-6, sum_s=4e-6, decode_s=80e-6,
-    )  # fmt: skip
+        hook_s=11e-6,
+        add_s=7e-6,
+        fill_s_per_byte=3e-10,
+        lane_s=40e-6,
+        result_s=2e-6,
+        result_s_per_byte=5e-10,
+        finish_s=90e-6,
+        offload_s=60e-6,
+        sum_s=4e-6,
+        decode_s=80e-6,
+    )
 
     def steps(_comm, sizes, variant):
         sparse, nbytes = variant == "sparse", 4 * sizes[0] if sizes[0] == measure._LARGE else 0

@@ -24,9 +24,12 @@ from ssfx.planning.profile import Profile
 
 ORIGIN = Origin("measured", "two cores", "2026-01-01", "a test", {"torch": "2"})
 CODEC = {
-    "encode": [(256, 2e-5), (1024, 1e-5), (4096, 4e-5)], "decode": [(8, 1e-6), (80, 2e-6)], "segment_s": 1e-6,
-    "piece_s": 5e-7, "tensor_s": 2e-7,
-}  # fmt: skip
+    "encode": [(256, 2e-5), (1024, 1e-5), (4096, 4e-5)],
+    "decode": [(8, 1e-6), (80, 2e-6)],
+    "segment_s": 1e-6,
+    "piece_s": 5e-7,
+    "tensor_s": 2e-7,
+}
 
 
 def point(primitive, nbytes, alone_s, cpu_s, under_compute_s=None, lost_s=None):

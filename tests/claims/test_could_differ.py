@@ -41,11 +41,14 @@ def shaken(row: Row, draw: int) -> Row:
     return replace(
         row,
         metrics={name: number(value, factor()) for name, value in row.metrics.items()},
-        samples={name: [number(one, scale) for one in values] for name, values in row.samples.items()
-                 for scale in [factor()]},
-        curve={name: values if name == "step" else [number(one, factor()) for one in values]
-               for name, values in (row.curve or {}).items()},
-    )  # fmt: skip
+        samples={
+            name: [number(one, scale) for one in values] for name, values in row.samples.items() for scale in [factor()]
+        },
+        curve={
+            name: values if name == "step" else [number(one, factor()) for one in values]
+            for name, values in (row.curve or {}).items()
+        },
+    )
 
 
 def shaken_gpu(sheet: str, draw: int) -> MeasuredGpu:
@@ -55,8 +58,9 @@ def shaken_gpu(sheet: str, draw: int) -> MeasuredGpu:
     def points(given: Points) -> Points:
         return tuple((size, seconds * exp(random_.gauss(0, SPREADS[draw]))) for size, seconds in given)
 
-    codecs = {name: replace(one, encode=points(one.encode), decode=points(one.decode))
-              for name, one in gpu.codecs.items()}  # fmt: skip
+    codecs = {
+        name: replace(one, encode=points(one.encode), decode=points(one.decode)) for name, one in gpu.codecs.items()
+    }
     return replace(gpu, codecs=codecs)
 
 

@@ -253,7 +253,10 @@ def test_clip_norm_says_which_runs_a_quality_rests_on(monkeypatch, capsys):
         (auto,) = (one for one in json.loads(output(capsys, *asked)) if one["scheme"] == "auto")
         assert ("transformers with adamw and clipping at 6.86x" in json.dumps(auto)) is clips
         assert ("transformers with adamw at 2x" in json.dumps(auto)) is not clips
-    for model, word, hint in (("bert_large", "density=0.1", True), ("bert_large", "clip_norm=1", False),
-                              ("lstm_650", "density=0.1", False)):  # fmt: skip
+    for model, word, hint in (
+        ("bert_large", "density=0.1", True),
+        ("bert_large", "clip_norm=1", False),
+        ("lstm_650", "density=0.1", False),
+    ):
         assert main(["advise", f"model={model}", "cluster=acpsgd_10gbe", word]) == 0
         assert ("say clip_norm=1 if training clips" in " ".join(capsys.readouterr().out.split())) is hint, (model, word)

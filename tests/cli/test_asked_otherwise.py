@@ -71,10 +71,15 @@ def test_a_file_without_its_function_is_answered_with_how_to_name_it(capsys):
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ("H100", "h100"), ("RTX-3090", "rtx3090"), ("A100_40GB", "a100_40gb"), ("NVIDIA A10G", "a10g"), ("l4", "l4"),
-        ("AMD Instinct MI300X", "mi300x"), ("Tesla V100-SXM2-32GB", "v100"),
+        ("H100", "h100"),
+        ("RTX-3090", "rtx3090"),
+        ("A100_40GB", "a100_40gb"),
+        ("NVIDIA A10G", "a10g"),
+        ("l4", "l4"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("Tesla V100-SXM2-32GB", "v100"),
     ],
-)  # fmt: skip
+)
 def test_devices_are_known_in_any_case_and_by_the_names_of_their_makers(said, meant):
     assert device(said).name == meant
 
@@ -89,12 +94,13 @@ def test_an_own_device_is_a_file(capsys):
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ("conv_flopz: 1", "did you mean 'conv_flops'"), ("title: x", "has no conv_flops"),
+        ("conv_flopz: 1", "did you mean 'conv_flops'"),
+        ("title: x", "has no conv_flops"),
         (DEVICE.replace("48", "much"), "memory_gib must be of type float, got 'much'"),
         (DEVICE.replace("bf16", "bf61"), "under tensor_flops: unknown key 'bf61'"),
         (DEVICE.replace("252", "-1"), "must be in [0, 10000]"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_describes_no_device_is_refused(wrong, why):
     Path("wrong.yaml").write_text(wrong)
     with pytest.raises(ConfigError, match=r"wrong\.yaml") as error:

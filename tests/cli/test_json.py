@@ -67,9 +67,13 @@ def test_figures_are_listed_with_what_became_of_them(capsys, tmp_path):
 
 def test_validation_is_scores_by_group_and_goals(monkeypatch, capsys):
     group = Group(
-        "MergeComp: two times", "nothing", "two times", (Pair("m", "a", 1.1, 1.0), Pair("m", "b", 2.0, 2.0)),
-        (("slow", lambda pair: pair.label == "b"),), beyond_compute=(Pair("m", "a", 0.3, 0.2),),
-    )  # fmt: skip
+        "MergeComp: two times",
+        "nothing",
+        "two times",
+        (Pair("m", "a", 1.1, 1.0), Pair("m", "b", 2.0, 2.0)),
+        (("slow", lambda pair: pair.label == "b"),),
+        beyond_compute=(Pair("m", "a", 0.3, 0.2),),
+    )
     monkeypatch.setattr("experiments.common.validation.ground_truth.load", lambda name: [group])
     found = printed(capsys, "validate", "published")
     (one,) = found["groups"]

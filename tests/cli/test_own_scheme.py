@@ -40,6 +40,7 @@ def test_a_scheme_of_two_compressors_has_a_price_and_keeps_to_those_that_it_decl
     )
     assert "predicted F = " in planned.stdout, planned.stderr
     assert {line.split()[6] for line in planned.stdout.splitlines() if " all_reduce " in line} == {
-        "powersgd(rank=8)", "fp16",
-    }  # fmt: skip
+        "powersgd(rank=8)",
+        "fp16",
+    }
     assert (refused.returncode, "it takes powersgd only" in refused.stderr) == (2, True)

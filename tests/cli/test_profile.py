@@ -23,9 +23,16 @@ def recorded(monkeypatch):
         origin = Origin("measured", hardware="Invented CPU, 2 cores", date="2026-01-01", note="made up")
         times = {"forward_s": 0.002, "step_s": 0.001, "other_s": 0.001}
         return Profile(
-            model, tensors, (0.001, 0.002, 0.002, 0.001), origin=origin, batch_size=batch_size, device=device,
-            ranks=ranks, optimizer=optimizer, **times,
-        )  # fmt: skip
+            model,
+            tensors,
+            (0.001, 0.002, 0.002, 0.001),
+            origin=origin,
+            batch_size=batch_size,
+            device=device,
+            ranks=ranks,
+            optimizer=optimizer,
+            **times,
+        )
 
     monkeypatch.setattr("ssfx.lab.workloads.profiling.record_profile", record_profile)
     return requests

@@ -96,8 +96,9 @@ def test_a_model_alone_is_measured_and_counted_where_the_file_says_what_a_sample
     assert main(["profile", "mine.py:images", "--on", "h100", "--out", "b.json"]) == 0
     both = [Profile.from_json(Path(name).read_text()) for name in ("a.json", "b.json")]
     assert [(one.batch_size, one.device, one.origin.kind) for one in both] == [
-        (7, "cpu", "measured"), (7, "h100", "nominal"),
-    ]  # fmt: skip
+        (7, "cpu", "measured"),
+        (7, "h100", "nominal"),
+    ]
     capsys.readouterr()
     for words in (["mine.py:tokens"], ["model=mine.py:tokens", "dataset=synthetic"]):  # numbers, not tokens, were meant
         assert "must have the same dtype" in refusal(capsys, "profile", *words)
@@ -147,9 +148,13 @@ def test_on_a_gpu_a_gradient_is_ready_when_its_kernels_have_ended_and_nccl_does_
         yield event(name, began, dur, "kernel", correlation=number)
 
     path = write(
-        *iteration(0.0), *kernel(1, 20, 30, 300), *kernel(2, 120, 330, 100), *kernel(3, 220, 430, 200),
-        *kernel(4, 250, 600, 5000, "ncclDevKernel_AllReduce"), *kernel(5, 410, 5600, 40),
-    )  # fmt: skip
+        *iteration(0.0),
+        *kernel(1, 20, 30, 300),
+        *kernel(2, 120, 330, 100),
+        *kernel(3, 220, 430, 200),
+        *kernel(4, 250, 600, 5000, "ncclDevKernel_AllReduce"),
+        *kernel(5, 410, 5600, 40),
+    )
     found = profile_of_trace(path)
     assert found.device == "cuda"
     assert found.ready_gap_s == pytest.approx((100e-6, 200e-6))
@@ -166,9 +171,12 @@ def test_a_trace_stands_for_a_profile_so_that_a_log_and_a_trace_are_an_answer_in
         yield event("gemm", began, dur, "kernel", correlation=number)
 
     path = write(
-        *iteration(0.0, ((400, 100), (100, 800))), *kernel(1, 20, 30, 300), *kernel(2, 120, 330, 100),
-        *kernel(3, 220, 430, 200), *kernel(4, 410, 5600, 40),
-    )  # fmt: skip
+        *iteration(0.0, ((400, 100), (100, 800))),
+        *kernel(1, 20, 30, 300),
+        *kernel(2, 120, 330, 100),
+        *kernel(3, 220, 430, 200),
+        *kernel(4, 410, 5600, 40),
+    )
     sizes = tuple(2**power for power in range(3, 25))
     log = ExchangeTable("all_reduce", 4, 2, sizes, tuple(30 + size / 1e3 for size in sizes))
     Path("mine.log").write_text(as_text(log))
@@ -276,9 +284,13 @@ def traced(exchange, computing=20.0):
     """Two gradients of a GPU, the second after an exchange of 400 us; kernels of backward compute 20 us each."""
     shape = {"Input Dims": [[4]], "Input type": ["float"]}
     return write(
-        *gradients(0.0, shape, shape), *kernel(1, 20, 30, 80), *kernel(2, 120, 130, computing),
-        *kernel(3, 215, 230, 400, exchange), *kernel(4, 220, 640, computing), *kernel(5, 910, 920, 40),
-    )  # fmt: skip
+        *gradients(0.0, shape, shape),
+        *kernel(1, 20, 30, 80),
+        *kernel(2, 120, 130, computing),
+        *kernel(3, 215, 230, 400, exchange),
+        *kernel(4, 220, 640, computing),
+        *kernel(5, 910, 920, 40),
+    )
 
 
 @pytest.mark.parametrize(
@@ -320,12 +332,17 @@ def test_a_trace_of_gpus_without_their_kernels_is_not_taken_for_a_cpu(capsys):
 @pytest.mark.parametrize(
     ("hardware", "cluster", "other"),
     [
-        ("Tesla V100-SXM2-32GB", "64gpu", True), ("AMD Instinct MI300X", "64gpu", True), ("", "64gpu", True),
-        ("NVIDIA A100-SXM4-40GB", "64gpu", False), ("NVIDIA A100-PG509-200", "64gpu_40gb", False),
-        ("Tesla V100-SXM2-32GB", "micro", False), ("NVIDIA RTX A1000", "64gpu", True),
-        ("NVIDIA GeForce RTX 2080 Ti", "acpsgd_10gbe", False), ("NVIDIA H100 80GB HBM3", "micro", True),
+        ("Tesla V100-SXM2-32GB", "64gpu", True),
+        ("AMD Instinct MI300X", "64gpu", True),
+        ("", "64gpu", True),
+        ("NVIDIA A100-SXM4-40GB", "64gpu", False),
+        ("NVIDIA A100-PG509-200", "64gpu_40gb", False),
+        ("Tesla V100-SXM2-32GB", "micro", False),
+        ("NVIDIA RTX A1000", "64gpu", True),
+        ("NVIDIA GeForce RTX 2080 Ti", "acpsgd_10gbe", False),
+        ("NVIDIA H100 80GB HBM3", "micro", True),
     ],
-)  # fmt: skip
+)
 def test_a_profile_of_another_gpu_is_said_in_every_answer(hardware, cluster, other, capsys):
     profile = profile_of_trace(traced("ncclDevKernel_AllReduce", computing=500.0), batch_size=4)
     replace(profile, origin=replace(profile.origin, hardware=hardware)).save("p.json")

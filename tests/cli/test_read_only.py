@@ -23,10 +23,12 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was measured or drawn: nothing may be, because it could not be kept."""
     done: list[object] = []
     for name in (
-        "ssfx.lab.calibration.calibrate_cluster.run_ranks", "ssfx.lab.workloads.profiling.record_profile",
-        "ssfx.lab.workloads.own_batch.timed_batch", "ssfx.lab.workloads.own_batch.counted_batch",
+        "ssfx.lab.calibration.calibrate_cluster.run_ranks",
+        "ssfx.lab.workloads.profiling.record_profile",
+        "ssfx.lab.workloads.own_batch.timed_batch",
+        "ssfx.lab.workloads.own_batch.counted_batch",
         "experiments.common.figures.drawing._draw",
-    ):  # fmt: skip
+    ):
         monkeypatch.setattr(name, lambda *_, **__: done.append(1))
     return done
 

@@ -153,8 +153,10 @@ def test_a_density_in_a_sweep_of_compressors_applies_where_it_can(engine, capsys
     assert "measured on this machine: 3 runs" in out
     assert "density applies to topk; every element is sent: fp16" in out
     assert [line.split()[2] for line in out.splitlines()[-3:]] == [
-        "resnet_tiny/per_tensor/topk@0.1", "resnet_tiny/per_tensor/topk@0.01", "resnet_tiny/per_tensor/fp16",
-    ]  # fmt: skip
+        "resnet_tiny/per_tensor/topk@0.1",
+        "resnet_tiny/per_tensor/topk@0.01",
+        "resnet_tiny/per_tensor/fp16",
+    ]
 
 
 def test_the_engine_learns_how_long_to_wait(engine):
@@ -230,8 +232,9 @@ def test_failed_runs_are_listed_with_their_reasons_and_repeated_alone(engine, ca
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "2 of 3 runs failed:"
     assert [line.partition(" (")[2] for line in lines[1:3]] == [
-        "resnet_tiny/wfbp x2) failed: rank 1 died", "resnet_tiny/ssgd x2) failed: rank 1 died",
-    ]  # fmt: skip
+        "resnet_tiny/wfbp x2) failed: rank 1 died",
+        "resnet_tiny/ssgd x2) failed: rank 1 died",
+    ]
     assert "--only-failed" in lines[3]
     assert lines[-1].startswith("ssfx: run ")
     engine.fail_alone = ()

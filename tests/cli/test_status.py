@@ -33,8 +33,12 @@ def test_ledgers_hold_all_claims_with_unique_ids():
     ids = [claim.id for ledger in ledgers() for claim in ledger.claims]
     assert len(ids) == len(set(ids)) == 657
     assert {ledger.paper: len(ledger.claims) for ledger in ledgers()} == {
-        "acpsgd": 162, "mergecomp": 99, "micro": 103, "s2reducer": 73, "ssfusion": 220,
-    }  # fmt: skip
+        "acpsgd": 162,
+        "mergecomp": 99,
+        "micro": 103,
+        "s2reducer": 73,
+        "ssfusion": 220,
+    }
     for ledger in ledgers():
         artifacts = {artifact["id"] for artifact in ledger.artifacts}
         assert {claim.artifact for claim in ledger.claims} <= artifacts

@@ -28,9 +28,12 @@ def made_up(monkeypatch):
 
 def test_the_summary_stands_first_and_says_which_goals_are_met(monkeypatch, capsys):
     runs = Group(
-        "recorded: runs", "nothing", "one run", (Pair("m", "ddp", 1.02, 1.0),),
+        "recorded: runs",
+        "nothing",
+        "one run",
+        (Pair("m", "ddp", 1.02, 1.0),),
         beyond_compute=(Pair("m", "ddp", 0.08, 0.1),),
-    )  # fmt: skip
+    )
     monkeypatch.setattr(
         "experiments.common.validation.ground_truth.load", lambda name: {"recorded": [runs]}.get(name, [TIMES, RATIOS])
     )
@@ -52,8 +55,15 @@ def test_steps_are_scored_beside_a_law_of_no_effect(monkeypatch, capsys):
     monkeypatch.setattr("experiments.common.validation.ground_truth.load", lambda name: [steps])
     lines = [line.split() for line in output(capsys, "validate", "quality").splitlines()]
     assert next(line for line in lines if "blind," in line)[-8:] == [
-        "mean", "error", "of", "no", "effect", "median", "largest", "bias",
-    ]  # fmt: skip
+        "mean",
+        "error",
+        "of",
+        "no",
+        "effect",
+        "median",
+        "largest",
+        "bias",
+    ]
     assert next(line for line in lines if line[:1] == ["all"])[:6] == ["all", "2", "13.1", "%", "18.8", "%"]
 
 

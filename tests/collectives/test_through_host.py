@@ -49,10 +49,13 @@ def test_gloo_fills_a_copy_and_what_arrived_is_there_after_the_wait(pool: Pool) 
 @pytest.mark.parametrize(
     ("device", "backends", "through"),
     [
-        ("cuda", "cuda:gloo,cpu:gloo", True), ("cuda", "cuda:nccl,cpu:gloo", False), ("cuda", "cuda:nccl", False),
-        ("cpu", "cuda:gloo,cpu:gloo", False), ("cpu", "cpu:gloo", False),
+        ("cuda", "cuda:gloo,cpu:gloo", True),
+        ("cuda", "cuda:nccl,cpu:gloo", False),
+        ("cuda", "cuda:nccl", False),
+        ("cpu", "cuda:gloo,cpu:gloo", False),
+        ("cpu", "cpu:gloo", False),
     ],
-)  # fmt: skip
+)
 def test_only_messages_of_a_gpu_over_gloo_go_through_the_host(monkeypatch, device, backends, through) -> None:
     monkeypatch.setattr("torch.distributed.get_backend_config", lambda group: backends)
     assert _through_host(torch.device(device), None) == through

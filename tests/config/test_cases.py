@@ -115,8 +115,11 @@ def test_a_density_in_a_sweep_of_compressors_applies_where_it_can():
     swept = job("scheme=ddp,per_tensor compressor=bf16,topk,fp16 density=0.1")
     assert (swept.baselines, swept.without_density) == (("ddp",), ("bf16", "fp16"))
     assert [(c.compressor, c.density) for c in swept.cases] == [
-        (None, None), ("bf16", None), ("topk", 0.1), ("fp16", None),
-    ]  # fmt: skip
+        (None, None),
+        ("bf16", None),
+        ("topk", 0.1),
+        ("fp16", None),
+    ]
 
 
 def test_how_long_to_wait_for_a_silent_run_is_no_part_of_a_case():
@@ -170,17 +173,22 @@ def with_files(folder, monkeypatch):
 
 _LSTM = "engine=virtual workload=lstm_wikitext2_small repeats=1"
 _METHODS = ("scheme=ddp", "scheme=per_tensor compressor=topk density=0.01")
-BESIDE_THE_GRID = [
-    "engine=virtual seed=1 repeats=1", "engine=virtual seed=2 repeats=1 workload=gpt2_small_wikitext2 clip_norm=1",
-] + [
-    f"{_LSTM} {words} {method}"
-    for words in ("optimizer=sgd lr=1 clip_norm=1 world_size=64", "world_size=16 seed=1")
-    for method in _METHODS
-] + [
-    f"engine=virtual cluster=emulated_4x100mbit scheme=auto seed={seed} repeats=1 workload={words}"
-    for seed in (0, 1)
-    for words in ("lstm_wikitext2_small", "vgg_small_cifar10", "gpt2_small_wikitext2 clip_norm=1")
-]  # fmt: skip
+BESIDE_THE_GRID = (
+    [
+        "engine=virtual seed=1 repeats=1",
+        "engine=virtual seed=2 repeats=1 workload=gpt2_small_wikitext2 clip_norm=1",
+    ]
+    + [
+        f"{_LSTM} {words} {method}"
+        for words in ("optimizer=sgd lr=1 clip_norm=1 world_size=64", "world_size=16 seed=1")
+        for method in _METHODS
+    ]
+    + [
+        f"engine=virtual cluster=emulated_4x100mbit scheme=auto seed={seed} repeats=1 workload={words}"
+        for seed in (0, 1)
+        for words in ("lstm_wikitext2_small", "vgg_small_cifar10", "gpt2_small_wikitext2 clip_norm=1")
+    ]
+)
 """More ranks than real ones of a small machine, a second seed alone, and auto where compressing pays."""
 
 
@@ -255,8 +263,12 @@ def test_of_many_densities_the_least_and_the_most_dense_are_planned(monkeypatch)
     made = job("scheme=ddp,per_tensor,fused_all density=0.1,0.01,0.5,0.001 seed=0,1")
     check_plans(made.cases, made.cluster)
     assert planned == [
-        ("ddp", None), ("per_tensor", 0.5), ("per_tensor", 0.001), ("fused_all", 0.5), ("fused_all", 0.001),
-    ]  # fmt: skip
+        ("ddp", None),
+        ("per_tensor", 0.5),
+        ("per_tensor", 0.001),
+        ("fused_all", 0.5),
+        ("fused_all", 0.001),
+    ]
 
 
 @pytest.mark.parametrize("scheme", schemes.names())

@@ -74,9 +74,11 @@ def test_a_file_of_ones_own_is_a_choice(own):
     assert {"dgc_fp16", "tight", "dgc"} <= set(choices("compressor"))
     words = ["scheme=per_tensor", "compressor=dgc_fp16,dgc,tight,dgc_fp16(value_dtype=bfloat16)"]
     assert [case.compressor for case in resolve_job(words).cases] == [
-        "dgc(value_dtype=float16)", "dgc", "dgc(mode=faithful,value_dtype=float16)",
+        "dgc(value_dtype=float16)",
+        "dgc",
+        "dgc(mode=faithful,value_dtype=float16)",
         "dgc(value_dtype=bfloat16)",
-    ]  # fmt: skip
+    ]
     changed = resolve_job(["scheme=per_tensor", "compressor=dgc_fp16", "compressor.value_dtype=bfloat16"]).cases[0]
     assert changed.compressor == "dgc(value_dtype=bfloat16)"
     (case,) = resolve_job(["scheme=pairs", "world_size=4"]).cases

@@ -7,8 +7,16 @@ from ssfx.config.schema import Settings
 from ssfx.core.errors import ConfigError
 from ssfx.lab.config.epochs import with_recipe, with_steps
 
-TRAINED = ("resnet152_imagenet", "resnet152_cifar100", "vgg19_imagenet", "vit_large_imagenet", "bert_base_squad",
-           "bert_large_squad", "gpt2_large_wikitext103", "lstm_wikitext2")  # fmt: skip
+TRAINED = (
+    "resnet152_imagenet",
+    "resnet152_cifar100",
+    "vgg19_imagenet",
+    "vit_large_imagenet",
+    "bert_base_squad",
+    "bert_large_squad",
+    "gpt2_large_wikitext103",
+    "lstm_wikitext2",
+)
 
 
 @pytest.mark.parametrize("workload", TRAINED)
@@ -71,7 +79,9 @@ def test_the_error_names_a_recipe_with_the_same_data() -> None:
 
 def test_only_the_papers_epochs_end_with_quality() -> None:
     for workload, preset, expected in (
-        ("bert_large_squad", "paper", True), ("bert_large_squad", "smoke", False),
-        ("mini_vgg", "smoke", True), ("mask_rcnn_synthetic", "paper", False),
-    ):  # fmt: skip
+        ("bert_large_squad", "paper", True),
+        ("bert_large_squad", "smoke", False),
+        ("mini_vgg", "smoke", True),
+        ("mask_rcnn_synthetic", "paper", False),
+    ):
         assert compose({"workload": workload, "preset": preset})["evaluate"] is expected

@@ -19,8 +19,10 @@ def row(seed: int, steps: float | None, step_s: float, to_target_s: float | None
 def test_schemes_are_ordered_by_steps_times_a_step() -> None:
     rows = [row(seed, steps, 0.1, 9.0, scheme="auto") for seed, steps in enumerate((20, 10, 30))]
     rows += [row(seed, 10, 0.3, 3.1) for seed in range(3)]
-    rows += [row(seed, steps, 0.01, None if steps is None else 1.0, scheme="wfbp") for seed, steps in
-             enumerate((None, 5, None))]  # fmt: skip
+    rows += [
+        row(seed, steps, 0.01, None if steps is None else 1.0, scheme="wfbp")
+        for seed, steps in enumerate((None, 5, None))
+    ]
     block = auto_target_block(rows)
     assert "medians of 3 seeds" in block
     assert "auto takes 1.00 to 1.00 times as long as the fastest" in block

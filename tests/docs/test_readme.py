@@ -63,9 +63,12 @@ def test_an_analytic_time_stands_beside_each_published_one(monkeypatch):
 
 
 OBTAINED = {
-    "date": "2026-01-02T03:04:05", "code": {"commit": "0123456789"}, "versions": {"torch": "9.9"}, "rounds": 4,
+    "date": "2026-01-02T03:04:05",
+    "code": {"commit": "0123456789"},
+    "versions": {"torch": "9.9"},
+    "rounds": 4,
     "hardware": {"cpu": "Invented CPU", "cores": 3},
-}  # fmt: skip
+}
 
 
 def test_a_benchmark_is_shown_with_the_machine_it_ran_on(tmp_path):

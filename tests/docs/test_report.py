@@ -214,9 +214,14 @@ def test_a_figure_is_found_by_every_way_to_write_its_name(searched):
 
 def test_numbers_names_sections_and_experiments_are_found_however_they_are_written(searched):
     same = [
-        ("106.7%", "106.7 %"), ("Ok-Topk", "oktopk"), ("\u00a7V-B", "section V-B"), ("experiment 1", "exp1"),
-        ("resnet-152", "resnet152"), ("Fig. 5(a)", "figure 5 (a)"), ("Table V", "table 5"),
-    ]  # fmt: skip
+        ("106.7%", "106.7 %"),
+        ("Ok-Topk", "oktopk"),
+        ("\u00a7V-B", "section V-B"),
+        ("experiment 1", "exp1"),
+        ("resnet-152", "resnet152"),
+        ("Fig. 5(a)", "figure 5 (a)"),
+        ("Table V", "table 5"),
+    ]
     for one, two in same:
         (first, _), (second, _) = searched(("", one), ("", two))
         assert first == second, (one, two)

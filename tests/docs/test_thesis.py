@@ -75,8 +75,9 @@ def test_a_script_that_is_no_figure_is_refused_in_a_line(tmp_path):
         chosen([str(tmp_path / "other.py")])
     (tmp_path / "mine.py").write_text(FIGURE.format(name="mine.one"))
     assert [figure.name for figure in chosen([str(tmp_path / "mine.py"), "ssfusion.fig11"])] == [
-        "ssfusion.fig11", "mine.one",
-    ]  # fmt: skip
+        "ssfusion.fig11",
+        "mine.one",
+    ]
 
 
 def test_compressors_are_charged_by_a_data_sheet_without_measuring(capsys):

@@ -41,11 +41,16 @@ def train(case: Any, on_step: Any, attach: Any, *, checkpoint_dir: Any) -> Train
         last = sync.last
         on_step(
             StepRecord(
-                step=step, **times, loss=loss.item(), contributed_bytes=last.contributed_bytes,
-                sent_bytes=last.sent_bytes, achieved_density=last.achieved_density,
-                tensor_missing_rate=last.tensor_missing_rate, skipped=last.skipped,
+                step=step,
+                **times,
+                loss=loss.item(),
+                contributed_bytes=last.contributed_bytes,
+                sent_bytes=last.sent_bytes,
+                achieved_density=last.achieved_density,
+                tensor_missing_rate=last.tensor_missing_rate,
+                skipped=last.skipped,
             )
-        )  # fmt: skip
+        )
     sync.detach()
     return TrainResult({"skipped_steps": sync.skipped_steps}, "0123456789abcdef", 0, ())
 

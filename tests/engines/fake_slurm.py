@@ -49,9 +49,13 @@ def controller(arguments: list[str]) -> int:
         place = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_JOB_ID": f"{job}{task}", "SLURM_JOB_NUM_NODES": nodes}
         with Path(str(task).join(part.replace("%%", "%") for part in output.split("%a"))).open("w") as log:
             subprocess.run(
-                ["bash", script], env={**os.environ, **place}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                ["bash", script],
+                env={**os.environ, **place},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 check=False,
-            )  # fmt: skip
+            )
         (QUEUE / f"{job}_{task}").unlink()
     return 0
 

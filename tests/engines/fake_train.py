@@ -43,10 +43,17 @@ def train(case, on_step, attach, *, checkpoint_dir):
         value = loss.item()
         stop = on_step(
             StepRecord(
-                step=step, **times, **waits, loss=value if value == value else None, contributed_bytes=360,
-                sent_bytes=360, achieved_density=1.0, tensor_missing_rate=None, skipped=skipped,
+                step=step,
+                **times,
+                **waits,
+                loss=value if value == value else None,
+                contributed_bytes=360,
+                sent_bytes=360,
+                achieved_density=1.0,
+                tensor_missing_rate=None,
+                skipped=skipped,
             )
-        )  # fmt: skip
+        )
         if stop:
             checkpoints.save(step + 1, {"step": step + 1})
             raise StoppedAtCheckpoint(step + 1)

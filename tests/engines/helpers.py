@@ -16,9 +16,16 @@ HERE = Path(__file__).parent
 
 def make_case(**changes) -> Case:
     fields = {
-        "experiment": "launcher", "model": "fake", "dataset": "fake", "scheme": "ddp", "cluster": "local",
-        "world_size": 2, "batch_size": 4, "steps": 6, "warmup_steps": 2,
-    }  # fmt: skip
+        "experiment": "launcher",
+        "model": "fake",
+        "dataset": "fake",
+        "scheme": "ddp",
+        "cluster": "local",
+        "world_size": 2,
+        "batch_size": 4,
+        "steps": 6,
+        "warmup_steps": 2,
+    }
     return Case(**{**fields, **changes})
 
 

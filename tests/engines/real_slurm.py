@@ -75,10 +75,15 @@ class RealSlurm:
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(128))
         self._daemon(
-            "munged", "--foreground", "--force", f"--key-file={key}", f"--socket={self.root}/munge.socket",
-            f"--pid-file={self.root}/munged.pid", f"--log-file={self.root}/munged.log",
+            "munged",
+            "--foreground",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={self.root}/munge.socket",
+            f"--pid-file={self.root}/munged.pid",
+            f"--log-file={self.root}/munged.log",
             f"--seed-file={self.root}/munged.seed",
-        )  # fmt: skip
+        )
         self._until(lambda: (self.root / "munge.socket").exists())
         first = _free_ports(NODES + 1)
         host, ports = socket.gethostname().partition(".")[0], f"{first + 1}-{first + NODES}"
@@ -126,9 +131,13 @@ class RealSlurm:
         with (self.root / f"{name}.out").open("ab") as out:
             # A session of its own: what stops it is `stop`, not Ctrl-C.
             daemon = subprocess.Popen(
-                [program, *arguments], env={**os.environ, **self.variables}, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=out, start_new_session=True,
-            )  # fmt: skip
+                [program, *arguments],
+                env={**os.environ, **self.variables},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         self._daemons.append(daemon)
         return daemon
 

@@ -13,19 +13,41 @@ from ssfx.lab.results.store import RunLock
 from ssfx.lab.workloads.record import StepRecord
 
 RECORD = StepRecord(
-    step=0, iteration_s=1.0, forward_s=0.2, backward_s=0.3, sparsify_s=0.1, exposed_comm_s=0.1, step_s=0.1,
-    other_s=0.2, comm_s=0.2, loss=2.0, contributed_bytes=100, sent_bytes=150, achieved_density=0.01,
-    tensor_missing_rate=0.5, skipped=False,
-)  # fmt: skip
+    step=0,
+    iteration_s=1.0,
+    forward_s=0.2,
+    backward_s=0.3,
+    sparsify_s=0.1,
+    exposed_comm_s=0.1,
+    step_s=0.1,
+    other_s=0.2,
+    comm_s=0.2,
+    loss=2.0,
+    contributed_bytes=100,
+    sent_bytes=150,
+    achieved_density=0.01,
+    tensor_missing_rate=0.5,
+    skipped=False,
+)
 
 
 def result(rank, **changes):
     fields = {
-        "rank": rank, "metrics": {"skipped_steps": 0}, "dataset_fingerprint": "d", "plan_digest": "p", "first_step": 0,
-        "notes": [], "peak_memory_bytes": 100 + rank, "gpus": [], "started": "2026-01-01T00:00:00+00:00",
-        "stopped": "2026-01-01T00:00:10+00:00", "wall_s": 10.0, "machine_busy_s": 19.0, "own_busy_s": 8.0,
+        "rank": rank,
+        "metrics": {"skipped_steps": 0},
+        "dataset_fingerprint": "d",
+        "plan_digest": "p",
+        "first_step": 0,
+        "notes": [],
+        "peak_memory_bytes": 100 + rank,
+        "gpus": [],
+        "started": "2026-01-01T00:00:00+00:00",
+        "stopped": "2026-01-01T00:00:10+00:00",
+        "wall_s": 10.0,
+        "machine_busy_s": 19.0,
+        "own_busy_s": 8.0,
         "cores": [0],
-    }  # fmt: skip
+    }
     return {**fields, **changes}
 
 
@@ -170,10 +192,13 @@ def test_observing_and_planning_are_a_share_of_all_steps(job):
         (2.0, False, 0.0),
         (3.0, False, 0),
     ]
-    leave(job, [
-        replace(RECORD, step=i, iteration_s=total, observed=observed, plan_s=plan)
-        for i, (total, observed, plan) in enumerate(seen)
-    ])  # fmt: skip
+    leave(
+        job,
+        [
+            replace(RECORD, step=i, iteration_s=total, observed=observed, plan_s=plan)
+            for i, (total, observed, plan) in enumerate(seen)
+        ],
+    )
     metrics = row_of(job).metrics
     names = ("profiled_steps", "profile_s", "plan_s", "profile_share")
     assert [metrics[name] for name in names] == [2, 8.0, 3.0, pytest.approx(11 / 20)]

@@ -29,9 +29,12 @@ def temporary(store) -> list[str]:
 def test_who_is_asked_to_end_several_times_ends_as_the_first_time_asked_and_leaves_nothing(started, tmp_path, first):
     words = ["run", "scheme=ddp", "cluster=local", "world_size=2", "steps=100000"]
     launcher = started.start(
-        [sys.executable, "-c", MAIN, *words], env={**os.environ, "SSFX_RESULTS": str(tmp_path)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", MAIN, *words],
+        env={**os.environ, "SSFX_RESULTS": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
     def trains() -> bool:
         assert launcher.poll() is None, launcher.stderr.read()

@@ -133,9 +133,12 @@ def test_a_launcher_that_is_ended_takes_everything_with_it(started, tmp_path, nu
     command = "import sys; from ssfx.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["run", "scheme=ddp", "cluster=emulated_2x100mbit", "steps=100000"]
     launcher = started.start(
-        [sys.executable, "-c", command, *words], env={**os.environ, "SSFX_RESULTS": str(tmp_path)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", command, *words],
+        env={**os.environ, "SSFX_RESULTS": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
     def ranks_run() -> bool:
         assert launcher.poll() is None, launcher.stderr.read()

@@ -148,9 +148,18 @@ def test_several_ranks_on_each_host_are_asked_for_as_on_a_cluster(tmp_path):
     commands = [command for command, _ in launch._commands(tmp_path / "batch.json")]
     for host, command in enumerate(commands):
         assert command[5:] == [
-            "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=3", "--rdzv-backend=static",
-            "--master-addr=10.0.0.1", "--master-port=29500", "--max-restarts=0",
-            f"--log-dir={tmp_path / 'run' / 'attempt-1' / TEMPORARY}", f"--node-rank={host}",
-            "-m", "ssfx.lab.worker.rank", str(tmp_path / "batch.json"),
-        ]  # fmt: skip
+            "-m",
+            "torch.distributed.run",
+            "--nnodes=2",
+            "--nproc-per-node=3",
+            "--rdzv-backend=static",
+            "--master-addr=10.0.0.1",
+            "--master-port=29500",
+            "--max-restarts=0",
+            f"--log-dir={tmp_path / 'run' / 'attempt-1' / TEMPORARY}",
+            f"--node-rank={host}",
+            "-m",
+            "ssfx.lab.worker.rank",
+            str(tmp_path / "batch.json"),
+        ]
     claim.release()

@@ -72,9 +72,12 @@ def offered(started) -> list[str]:
 def test_nothing_that_measures_one_machine_listens_on_another_address_than_the_loopback(started, tmp_path):
     words = ["profile", "network", "cluster=local", "world_size=2"]
     launcher = started.start(
-        [sys.executable, "-c", MAIN, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", MAIN, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "SSFX_RESULTS": str(tmp_path)},
-    )  # fmt: skip
+    )
 
     def ranks_exchange() -> bool:
         """Every rank has its sockets."""

@@ -125,8 +125,9 @@ def test_a_log_file_says_every_minute_how_far_a_run_is(monkeypatch):
         for step in range(5):
             report.step(case, {"step": step, "iteration_s": 0.25})
     assert text.getvalue().splitlines() == [
-        "fake/ddp x2: step 2 of 6, 32 samples/s", "fake/ddp x2: step 5 of 6, 32 samples/s",
-    ]  # fmt: skip
+        "fake/ddp x2: step 2 of 6, 32 samples/s",
+        "fake/ddp x2: step 5 of 6, 32 samples/s",
+    ]
 
 
 def test_what_ranks_note_is_said_once():

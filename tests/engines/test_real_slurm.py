@@ -20,9 +20,11 @@ from ssfx.lab.worker.heartbeat import read_beat
 from ssfx.lab.worker.stop import REQUEST
 
 pytestmark = [
-    pytest.mark.torchrun, pytest.mark.slow, pytest.mark.nightly,
+    pytest.mark.torchrun,
+    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(bool(real_slurm.missing()), reason=f"no Slurm can be started here: {real_slurm.missing()}"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture

@@ -42,8 +42,10 @@ def test_an_array_of_a_thousand_tasks_is_three_files(tmp_path, monkeypatch):
     monkeypatch.setattr("ssfx.lab.engines.submission.submit", lambda path: "7")
     submit_array(first, store, "train", None, site)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
-        "array.sh", "submitted.json", "sweep.json",
-    ]  # fmt: skip
+        "array.sh",
+        "submitted.json",
+        "sweep.json",
+    ]
     assert latest_tasks(submissions(store))[cases[999].run_id].task == "7_999"
 
 

@@ -20,15 +20,28 @@ NOISE = 0.01
 
 
 def long_row(
-    scheme: str, quality: float, seed: int = 0, *, model: str = "vgg_small_cifar10", steps: int = 2000,
-    curve: dict[str, list[float | None]] | None = None, **case: Any,
-) -> Row:  # fmt: skip
+    scheme: str,
+    quality: float,
+    seed: int = 0,
+    *,
+    model: str = "vgg_small_cifar10",
+    steps: int = 2000,
+    curve: dict[str, list[float | None]] | None = None,
+    **case: Any,
+) -> Row:
     """Return a row of experiment=long_quality that ends at `quality`, whose curve rises or falls to it."""
     dataset, batch_size, metric = SETTINGS[model]
-    given = {"experiment": "long_quality", "cluster": "local", "world_size": 4, "evaluate": True,
-             "optimizer": model_work(model).optimizer, **case}  # fmt: skip
-    what = Case(model=model, dataset=dataset, scheme=scheme, batch_size=batch_size, seed=seed, repeat=seed, steps=steps,
-                **given)  # fmt: skip
+    given = {
+        "experiment": "long_quality",
+        "cluster": "local",
+        "world_size": 4,
+        "evaluate": True,
+        "optimizer": model_work(model).optimizer,
+        **case,
+    }
+    what = Case(
+        model=model, dataset=dataset, scheme=scheme, batch_size=batch_size, seed=seed, repeat=seed, steps=steps, **given
+    )
     side = 1 if crc32(f"{scheme} {case.get('density')}".encode()) % 2 else -1
     final = quality * (1 + side * NOISE * (seed - 0.5))
     start = 4 * final if metric == "perplexity" else final / 4

@@ -96,16 +96,21 @@ def by_seed(scheme: str, quality: float, *which: int, **given: Any) -> list[Row]
 
 def test_a_method_is_compared_with_dense_training_of_its_own_seeds() -> None:
     model = "gpt2_small_wikitext2"
-    rows = [*by_seed("ddp", 78.7, 0, 1, 2, model=model), *by_seed("hipress", 79.4, 0, model=model, **SPARSE),
-            *by_seed("oktopk", 90.0, 0, 2, model=model, **SPARSE),
-            *by_seed("spardl", 78.0, 1, model=model, **SPARSE)]  # fmt: skip
+    rows = [
+        *by_seed("ddp", 78.7, 0, 1, 2, model=model),
+        *by_seed("hipress", 79.4, 0, model=model, **SPARSE),
+        *by_seed("oktopk", 90.0, 0, 2, model=model, **SPARSE),
+        *by_seed("spardl", 78.0, 1, model=model, **SPARSE),
+    ]
     (found,) = tasks(rows, lambda row: row.case.scheme)
     assert found.gap("hipress", "ddp").mean == pytest.approx(log(78.7 / 79.4), abs=0.011)  # of all seeds it was +0.14
     assert found.gap("oktopk", "ddp").mean == pytest.approx(log(78.7 / 90), abs=0.011)
     assert found.shared("oktopk", "ddp") == [0, 2]
     assert [found.knows("oktopk", "ddp"), found.knows("hipress", "ddp"), found.knows("oktopk", "spardl")] == [
-        True, False, False,
-    ]  # fmt: skip
+        True,
+        False,
+        False,
+    ]
     assert found.over("hipress", "spardl") == []
     assert str(found.gap("hipress", "spardl")) == "no seed in common"
 
@@ -158,13 +163,20 @@ def test_perplexity_is_better_where_it_is_lower() -> None:
 @pytest.mark.parametrize(
     ("gap", "wanted", "holds"),
     [
-        (Gap(0.1, 0.02), "above", True), (Gap(0.1, 0.02), "below", False), (Gap(0.01, 0.02), "above", None),
-        (Gap(0.01, 0.02), "clearly above", False), (Gap(0.01, 0.2), "clearly above", None),
-        (Gap(0.1, 0.02), "clearly above", True), (Gap(0.01, 0.02), "equal", None), (Gap(0.1, 0.02), "equal", None),
-        (Gap(0.1, 0.02), "not below", True), (Gap(0.0, 0.02), "not below", True),
-        (Gap(-0.1, 0.02), "not below", False), (Gap(0.1, None), "above", None),
+        (Gap(0.1, 0.02), "above", True),
+        (Gap(0.1, 0.02), "below", False),
+        (Gap(0.01, 0.02), "above", None),
+        (Gap(0.01, 0.02), "clearly above", False),
+        (Gap(0.01, 0.2), "clearly above", None),
+        (Gap(0.1, 0.02), "clearly above", True),
+        (Gap(0.01, 0.02), "equal", None),
+        (Gap(0.1, 0.02), "equal", None),
+        (Gap(0.1, 0.02), "not below", True),
+        (Gap(0.0, 0.02), "not below", True),
+        (Gap(-0.1, 0.02), "not below", False),
+        (Gap(0.1, None), "above", None),
     ],
-)  # fmt: skip
+)
 def test_a_gap_holds_is_refuted_or_is_left_open(gap: Gap, wanted: str, holds: bool | None) -> None:
     assert gap.holds(wanted) is holds
 
@@ -176,8 +188,11 @@ def test_an_order_needs_all_of_its_pairs() -> None:
         return judged_order("x", [("a over b", gap, "above") for gap in gaps], "2,000 steps", missing).outcome
 
     assert [outcome(yes, yes), outcome(yes, unclear), outcome(yes, no), outcome(unclear)] == [
-        "agrees", "partly", "disagrees", "not comparable",
-    ]  # fmt: skip
+        "agrees",
+        "partly",
+        "disagrees",
+        "not comparable",
+    ]
     assert outcome(yes, missing=("OMGS",)) == "not comparable"
     assert outcome(no, missing=("OMGS",)) == "disagrees"
     said = judged_order("x", [("a over b", yes, "above")], "2,000 steps", ("OMGS",))
@@ -200,8 +215,10 @@ def test_one_seed_is_not_called_no_row() -> None:
     ]
     every = tasks(rows, lambda row: NAMES.get(row.case.scheme, ""))
     said = {one.claim: one.reason.partition(": ssfx")[0] for one in judged_gaps(every, CLAIMS, PRINTED)}
-    assert said == {"a": "good trained on other seeds than what it is compared with",
-                    "b": "one seed of bad, two are needed"}  # fmt: skip
+    assert said == {
+        "a": "good trained on other seeds than what it is compared with",
+        "b": "one seed of bad, two are needed",
+    }
     alone = tasks([*seeds("oktopk", 0.3), long_row("ddp", 0.5)], lambda row: NAMES.get(row.case.scheme, ""))
     (dense, *_) = judged_gaps(alone, {"bad": "b"}, PRINTED)
     assert dense.reason.startswith("one seed of ddp, two are needed: ssfx")
@@ -216,8 +233,10 @@ def test_tasks_are_told_apart_and_the_longest_comes_first() -> None:
     rows = [*seeds("ddp", 0.5, steps=1000), *seeds("ddp", 0.5), *seeds("ddp", 0.5, model="resnet20_cifar10")]
     found = tasks(rows, lambda row: row.case.scheme)
     assert [(one.model, len(one.methods["ddp"])) for one in found] == [
-        ("resnet20_cifar10", 2), ("vgg_small_cifar10", 2), ("vgg_small_cifar10", 2),
-    ]  # fmt: skip
+        ("resnet20_cifar10", 2),
+        ("vgg_small_cifar10", 2),
+        ("vgg_small_cifar10", 2),
+    ]
     assert trained(rows) == "1,000 to 2,000 steps, 2 seeds"
 
 

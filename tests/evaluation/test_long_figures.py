@@ -25,9 +25,18 @@ BLOCKS: dict[str, Any] = {"compressor": "block_topk", "density": 0.03125, "memor
 SIGNS: dict[str, Any] = {"compressor": "ef_signsgd", "memory": "residual"}
 LOW_RANK: dict[str, Any] = {"compressor": "acpsgd", "memory": "residual"}
 QUALITY_FIGURES = (
-    "ssfusion.fig12", "ssfusion.fig5b", "ssfusion.fig2.quality", "acpsgd.fig6", "acpsgd.fig7", "mergecomp.table4",
-    "micro.fig2", "micro.fig4", "micro.fig5", "micro.fig7", "micro.fig8",
-)  # fmt: skip
+    "ssfusion.fig12",
+    "ssfusion.fig5b",
+    "ssfusion.fig2.quality",
+    "acpsgd.fig6",
+    "acpsgd.fig7",
+    "mergecomp.table4",
+    "micro.fig2",
+    "micro.fig4",
+    "micro.fig5",
+    "micro.fig7",
+    "micro.fig8",
+)
 
 
 def judged(name: str, rows: list[Row]) -> dict[str, tuple[str, str]]:
@@ -85,8 +94,9 @@ def test_a_method_that_sent_far_more_than_it_was_asked_to_says_so() -> None:
     panel = Panel("", task, {}, "ddp")
     marks = {name: panel.mark(name) for name in ("ddp", "oktopk", "ssfusion_oi", "hipress", "spardl", "omgs")}
     assert {name: mark for name, mark in marks.items() if mark} == {
-        "ssfusion_oi": " (sent dense)", "hipress": " (sent 54 %)",
-    }  # fmt: skip
+        "ssfusion_oi": " (sent dense)",
+        "hipress": " (sent 54 %)",
+    }
 
 
 @pytest.mark.parametrize(("sent_bytes", "mark"), [(8.0, " (sent dense)"), (1.0, "")])
@@ -118,17 +128,24 @@ DENSE_BY_SEED = {0: 66.9, 1: 84.0, 2: 78.7}
 
 def test_fig_12_holds_a_method_against_dense_training_of_its_seed(tmp_path: Path) -> None:
     figure = FIGURES["ssfusion.fig12"]
-    rows = figure.select([
-        *of_seeds("ddp", DENSE_BY_SEED, 1.0), *of_seeds("hipress", {0: 67.4}, 0.54, **DGC),
-        *of_seeds("ssfusion_oi", {0: 68.5, 1: 83.4}, **DGC), *of_seeds("oktopk", {7: 107.0}, **DGC),
-    ])  # fmt: skip
+    rows = figure.select(
+        [
+            *of_seeds("ddp", DENSE_BY_SEED, 1.0),
+            *of_seeds("hipress", {0: 67.4}, 0.54, **DGC),
+            *of_seeds("ssfusion_oi", {0: 68.5, 1: 83.4}, **DGC),
+            *of_seeds("oktopk", {7: 107.0}, **DGC),
+        ]
+    )
     assert figure.finding(rows) == (
         "in brackets dense training of the same seeds: gpt2_small_wikitext2 (perplexity): ddp 78.7, "
         "hipress 67.4 (66.9; sent 54 %), oktopk 107 (no dense run of its seed), ssfusion_oi 76 (75.5)"
     )
     figure.draw(rows, tmp_path)
-    table = {line["method"]: line for line in DictReader((tmp_path / "ssfusion.fig12.csv").read_text().splitlines())
-             if line["model"] == GPT2}  # fmt: skip
+    table = {
+        line["method"]: line
+        for line in DictReader((tmp_path / "ssfusion.fig12.csv").read_text().splitlines())
+        if line["model"] == GPT2
+    }
     assert float(table["hipress"]["over_baseline"]) == pytest.approx(66.9 / 67.4, rel=1e-3)
     assert [table["hipress"][name] for name in ("baseline", "seeds_of_both", "sent")] == ["66.9", "1", "54 %"]
     assert float(table["ssfusion_oi"]["over_baseline"]) == pytest.approx((66.9 / 68.5 + 84 / 83.4) / 2, rel=1e-3)
@@ -163,8 +180,13 @@ def test_methods_of_one_run_are_said_to_be_one() -> None:
 
 def test_one_seed_of_a_network_or_a_method_is_not_called_no_row() -> None:
     resnet = "resnet20_cifar10"
-    rows = [long_row("ddp", 0.5, model=resnet), long_row("ssfusion_oi", 0.5, model=resnet, **DGC),
-            *others(), *seeds("ddp", 0.5), long_row("spardl", 0.4, **DGC)]  # fmt: skip
+    rows = [
+        long_row("ddp", 0.5, model=resnet),
+        long_row("ssfusion_oi", 0.5, model=resnet, **DGC),
+        *others(),
+        *seeds("ddp", 0.5),
+        long_row("spardl", 0.4, **DGC),
+    ]
     said = {claim: words for claim, (_, words) in judged("ssfusion.fig12", rows).items()}
     assert "one seed of SSFusion on a small ResNet, two are needed" in said["exp2.resnet152.ssfusion-oi"]
     assert "one seed of dense training on a small ResNet, two are needed" in said["exp2.resnet152.dense"]
@@ -175,8 +197,11 @@ def test_one_seed_of_a_network_or_a_method_is_not_called_no_row() -> None:
 
 
 def test_fig_5b_says_how_much_less_was_sent() -> None:
-    rows = [*of_seeds("ddp", DENSE_BY_SEED), *of_seeds("fused_all", {0: 87.5}, sent_bytes=117_276, **DGC),
-            *of_seeds("ssfusion_naive", {0: 68.7}, sent_bytes=2_440_000, **DGC)]  # fmt: skip
+    rows = [
+        *of_seeds("ddp", DENSE_BY_SEED),
+        *of_seeds("fused_all", {0: 87.5}, sent_bytes=117_276, **DGC),
+        *of_seeds("ssfusion_naive", {0: 68.7}, sent_bytes=2_440_000, **DGC),
+    ]
     assert FIGURES["ssfusion.fig5b"].finding(rows) == (
         "gpt2_small_wikitext2: selective over multi-tensor +27.4 %, noise unknown (selective sent 1.85x, multi-tensor "
         "sent 38.5x fewer bytes than the gradient has)"
@@ -233,9 +258,12 @@ def test_fig_12_says_which_runs_are_missing_and_how_long_they_take() -> None:
 
 def test_fig_2_follows_the_degree() -> None:
     def rows(twenty: float, every: float) -> list[Row]:
-        return [*others(), *seeds("per_tensor", 0.5, **DGC),
-                *seeds("fused_all", twenty, scheme_options={"fusion_degree": 20}, **DGC),
-                *seeds("fused_all", every, **DGC)]  # fmt: skip
+        return [
+            *others(),
+            *seeds("per_tensor", 0.5, **DGC),
+            *seeds("fused_all", twenty, scheme_options={"fusion_degree": 20}, **DGC),
+            *seeds("fused_all", every, **DGC),
+        ]
 
     falls = outcomes("ssfusion.fig2.quality", rows(0.45, 0.40))
     assert (falls["fig2.a.fd20.acc"], falls["fig2.a.fd100.acc"], falls["fig2.mono.acc"]) == ("agrees",) * 3
@@ -256,8 +284,13 @@ def test_fig_5b_follows_its_gains() -> None:
     def rows(model: str, selective: float, joint: float) -> list[Row]:
         dense = 75.0 if model == TEXT else 0.5
         given = {"model": model, **DGC}
-        return [*others(model, dense), *seeds("ddp", dense, model=model), *seeds("per_tensor", dense, **given),
-                *seeds("fused_all", joint, **given), *seeds("ssfusion_naive", selective, **given)]  # fmt: skip
+        return [
+            *others(model, dense),
+            *seeds("ddp", dense, model=model),
+            *seeds("per_tensor", dense, **given),
+            *seeds("fused_all", joint, **given),
+            *seeds("ssfusion_naive", selective, **given),
+        ]
 
     good = outcomes("ssfusion.fig5b", [*rows("vgg_small_cifar10", 0.5, 0.4), *rows(TEXT, 75.0, 90.0)])
     assert (good["fig5.resnet152.gain"], good["fig5.gpt2large.gain"]) == ("partly", "partly")  # a sign, nothing to rank
@@ -270,17 +303,23 @@ def test_acp_sgd_follows_its_gaps() -> None:
     def rows(quality: float, without: float) -> list[Row]:
         slow: dict[str, Any] = {"curve": {"top1": [0.1 * quality, 0.2, 0.3, quality]}}
         given = LOW_RANK | {"scheme": "acpsgd"}
-        return [*others(), *seeds("ddp", 0.5), *seeds("powersgd", 0.5, compressor="powersgd", memory="residual"),
-                *seeds(quality=quality, **given, **slow), *seeds(quality=without, **{**given, "memory": "none"}),
-                *seeds(quality=without, **{**given, "compressor": "acpsgd(warm_start=False)"})]  # fmt: skip
+        return [
+            *others(),
+            *seeds("ddp", 0.5),
+            *seeds("powersgd", 0.5, compressor="powersgd", memory="residual"),
+            *seeds(quality=quality, **given, **slow),
+            *seeds(quality=without, **{**given, "memory": "none"}),
+            *seeds(quality=without, **{**given, "compressor": "acpsgd(warm_start=False)"}),
+        ]
 
     far = judged("acpsgd.fig6", rows(0.3, 0.3))
     assert (far["fig6.vgg16"][0], far["fig6.parity"][0]) == ("not comparable", "not comparable")
     assert UNCONVERGED in far["fig6.vgg16"][1]
     assert UNCONVERGED in far["fig6.parity"][1]
     assert {claim: outcomes("acpsgd.fig7", rows(0.5, 0.3))[claim] for claim in ("fig7.ef", "fig7.reuse")} == {
-        "fig7.ef": "agrees", "fig7.reuse": "agrees",
-    }  # fmt: skip
+        "fig7.ef": "agrees",
+        "fig7.reuse": "agrees",
+    }
     assert set(outcomes("acpsgd.fig7", rows(0.5, 0.5)).values()) == {"disagrees"}  # nothing is missed
     assert set(outcomes("acpsgd.fig7", seeds("ddp", 0.5)).values()) == {"not attempted"}
 
@@ -386,8 +425,9 @@ def test_micro_is_first_where_its_steps_times_its_step_are() -> None:
     assert fastest[0] == "not comparable"
     assert "shorter for all seeds in 9 of 9 pairs" in fastest[1]
     assert "our Top-k finds its threshold by histogram and sorts nothing" in fastest[1]
-    slow = sparsifiers(micro={"top1": [0.1, 0.1, 0.1, 0.5]}, topk={"top1": early}, hard_threshold={"top1": early},
-                       cltk={"top1": early})  # fmt: skip
+    slow = sparsifiers(
+        micro={"top1": [0.1, 0.1, 0.1, 0.5]}, topk={"top1": early}, hard_threshold={"top1": early}, cltk={"top1": early}
+    )
     found = judged("micro.fig4", [*others(), *slow, *steps])
     assert found["fig4.hard"][0] == "disagrees"
     assert "longer for all in 9" in found["fig4.fastest"][1]
@@ -431,8 +471,14 @@ def test_a_run_of_another_optimizer_is_not_one_of_micros() -> None:
 def test_workers_end_alike_or_not() -> None:
     def rows(eight: float) -> list[Row]:
         given: dict[str, Any] = {"compressor": "topk", "density": 0.01, "memory": "residual"}
-        return [*others(), *(row for workers, quality in ((2, 0.5), (4, 0.5), (8, eight))
-                             for row in seeds("micro", quality, world_size=workers, **given))]  # fmt: skip
+        return [
+            *others(),
+            *(
+                row
+                for workers, quality in ((2, 0.5), (4, 0.5), (8, eight))
+                for row in seeds("micro", quality, world_size=workers, **given)
+            ),
+        ]
 
     assert outcomes("micro.fig7", rows(0.4))["fig7.accuracy"] == "not comparable"
     assert "MiCRO on 8 workers" in judged("micro.fig7", rows(0.5)[:-2])["fig7.accuracy"][1]
@@ -465,11 +511,18 @@ def test_table_5_measures_long_runs_of_ssfusion_alone() -> None:
 @pytest.mark.parametrize("name", [*QUALITY_FIGURES, "s2reducer.fig8"])
 def test_every_figure_is_drawn_from_some_of_its_rows(name: str, tmp_path: Path) -> None:
     curves = {"union_density": [0.01] * 4, "error_norm": [1.0, 2.0, 3.0, 4.0], "threshold": [1.0, 2.0, 3.0, 4.0]}
-    rows = [*seeds("ddp", 0.5), *seeds("per_tensor", 0.45, **DGC), *seeds("fused_all", 0.4, **DGC),
-            *seeds("acpsgd", 0.4, **LOW_RANK), *seeds("fused_all", 0.45, **BLOCKS), *seeds("s2reducer", 0.4, **BLOCKS),
-            *seeds("micro", 0.4, curve=curves, compressor="topk", density=0.01, memory="residual"),
-            *seeds("hard_threshold", 0.4, curve=curves, compressor="hard_threshold", density=0.01, memory="residual"),
-            *seeds("acpsgd", 0.4, compressor="acpsgd", memory="none"), *others()]  # fmt: skip
+    rows = [
+        *seeds("ddp", 0.5),
+        *seeds("per_tensor", 0.45, **DGC),
+        *seeds("fused_all", 0.4, **DGC),
+        *seeds("acpsgd", 0.4, **LOW_RANK),
+        *seeds("fused_all", 0.45, **BLOCKS),
+        *seeds("s2reducer", 0.4, **BLOCKS),
+        *seeds("micro", 0.4, curve=curves, compressor="topk", density=0.01, memory="residual"),
+        *seeds("hard_threshold", 0.4, curve=curves, compressor="hard_threshold", density=0.01, memory="residual"),
+        *seeds("acpsgd", 0.4, compressor="acpsgd", memory="none"),
+        *others(),
+    ]
     figure = FIGURES[name]
     assert figure.draw(figure.select(rows), tmp_path)
     table = (tmp_path / f"{name}.csv").read_text()

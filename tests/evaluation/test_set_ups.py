@@ -117,9 +117,10 @@ def test_methods_of_a_plan_tell_its_quality_and_its_way_of_sending():
 def test_records_over_as_many_steps_are_named_together() -> None:
     long, short = "1,000 dense steps of 9 images", "3 dense steps"
     records = [
-        f"1 run of a with sgd at 4x over {long}", f"5 runs of b at 2.5x over {short}",
+        f"1 run of a with sgd at 4x over {long}",
+        f"5 runs of b at 2.5x over {short}",
         f"median of 2 tasks, the worst of them 2 runs of a with sgd at 7.25x over {long}, 1.2x the extra steps with 9",
-    ]  # fmt: skip
+    ]
     said = f"1 or more runs each over {long} (a with sgd at 4x and 7.25x), and over {short} (b at 2.5x)"
     assert (together(records), together([])) == (said, "")
 
@@ -130,10 +131,11 @@ def test_four_bits_of_transformers_have_a_quality_where_training_clips(
     """The same places and steps; only what a quality is known of differs, of transformers alone."""
     clipped = places(committed, clipped=True)[0]
     changed = [
-        (place.model, one) for place, before in zip(clipped, found, strict=True)
+        (place.model, one)
+        for place, before in zip(clipped, found, strict=True)
         for one, then in zip(place.methods, before.methods, strict=True)
         if one.more_steps is not None and then.more_steps is None
-    ]  # fmt: skip
+    ]
     assert changed
     assert all("and clipping" in one.records and "quantized_all_reduce" in one.sends for _, one in changed)
     assert {family_of(model_work(model).tensors) for model, _ in changed} == {"transformer"}

@@ -18,9 +18,14 @@ from ssfx.core.rows import Row
 from ssfx.lab.config.cases import resolve_job
 
 EXPERIMENTS = (
-    "acpsgd_models", "acpsgd_fusion", "acpsgd_sweeps", "mergecomp_clusters", "mergecomp_groups", "s2_sparse",
+    "acpsgd_models",
+    "acpsgd_fusion",
+    "acpsgd_sweeps",
+    "mergecomp_clusters",
+    "mergecomp_groups",
+    "s2_sparse",
     "micro_clusters",
-)  # fmt: skip
+)
 
 
 def simulated(experiment: str, *words: str) -> list[Row]:

@@ -13,9 +13,16 @@ WORKLOADS = {
     "gpt2_tiny": ("stdlib_text", 8, 64.0),
 }
 SCHEMES = {
-    "ssgd": 0.71, "wfbp": 0.74, "ddp": 0.82, "per_tensor": 0.55, "fused_all": 0.78, "ssfusion_naive": 0.66,
-    "ssfusion_o": 0.63, "ssfusion_i": 0.69, "ssfusion_oi": 0.68,
-}  # fmt: skip
+    "ssgd": 0.71,
+    "wfbp": 0.74,
+    "ddp": 0.82,
+    "per_tensor": 0.55,
+    "fused_all": 0.78,
+    "ssfusion_naive": 0.66,
+    "ssfusion_o": 0.63,
+    "ssfusion_i": 0.69,
+    "ssfusion_oi": 0.68,
+}
 DENSE = ("ssgd", "wfbp", "ddp")
 
 
@@ -39,17 +46,28 @@ def row(
     dataset, batch_size, single = WORKLOADS[model]
     sparse = {} if scheme in DENSE else {"compressor": "dgc", "density": 0.01, "memory": "residual"}
     what = Case(
-        experiment=experiment, model=model, dataset=dataset, scheme=scheme, cluster=cluster, world_size=world_size,
-        batch_size=batch_size, seed=repeat, repeat=repeat, **{**sparse, **case},
-    )  # fmt: skip
+        experiment=experiment,
+        model=model,
+        dataset=dataset,
+        scheme=scheme,
+        cluster=cluster,
+        world_size=world_size,
+        batch_size=batch_size,
+        seed=repeat,
+        repeat=repeat,
+        **{**sparse, **case},
+    )
     samples_per_s = (
         single * world_size * (1 if world_size == 1 else SCHEMES.get(scheme, 0.5)) * (1 + 0.03 * (repeat - 1))
     )
     iteration_s = batch_size * world_size / samples_per_s
     shares = {
-        "forward_s": 0.2, "backward_s": 0.4, "sparsify_s": 0.0 if scheme in DENSE else 0.12,
-        "exposed_comm_s": 0.0 if world_size == 1 else 0.15, "step_s": 0.08,
-    }  # fmt: skip
+        "forward_s": 0.2,
+        "backward_s": 0.4,
+        "sparsify_s": 0.0 if scheme in DENSE else 0.12,
+        "exposed_comm_s": 0.0 if world_size == 1 else 0.15,
+        "step_s": 0.08,
+    }
     found: dict[str, float | None] = {name: share * iteration_s for name, share in shares.items()}
     found["other_s"] = (1 - sum(shares.values())) * iteration_s
     found["comm_s"] = 0.0 if world_size == 1 else 0.3 * iteration_s
@@ -83,12 +101,16 @@ def achieved_density(**fixed: Any) -> list[Row]:
     """Return rows like those of experiment=achieved_density: two repeats of three compressors."""
     return [
         row(
-            experiment="achieved_density", scheme="per_tensor", repeat=repeat, compressor=compressor,
-            density_ratios=ratios, **fixed,
+            experiment="achieved_density",
+            scheme="per_tensor",
+            repeat=repeat,
+            compressor=compressor,
+            density_ratios=ratios,
+            **fixed,
         )
         for compressor, ratios in RATIOS.items()
         for repeat in range(2)
-    ]  # fmt: skip
+    ]
 
 
 def compressor_row(
@@ -96,9 +118,17 @@ def compressor_row(
 ) -> Row:
     """Return a row as benchmarks/compressors.py writes it."""
     case = Case(
-        experiment="compressors", model=f"vector(numel={numel})", dataset="laplace", scheme="per_tensor",
-        cluster="local", world_size=1, batch_size=1, compressor=compressor, density=0.01, **changes,
-    )  # fmt: skip
+        experiment="compressors",
+        model=f"vector(numel={numel})",
+        dataset="laplace",
+        scheme="per_tensor",
+        cluster="local",
+        world_size=1,
+        batch_size=1,
+        compressor=compressor,
+        density=0.01,
+        **changes,
+    )
     origin = Origin("measured", hardware, "2026-01-01T00:00:00+00:00")
     return Row(case.run_id, case, {"compress_s": median(times_s)}, origin, {}, {"compress_s": times_s})
 

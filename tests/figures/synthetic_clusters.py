@@ -8,9 +8,17 @@ from ssfx.core.origin import Origin
 from ssfx.core.rows import Row
 
 SPEEDS = {
-    "ddp": 1000.0, "hipress": 800.0, "oktopk": 900.0, "spardl": 950.0, "espresso": 850.0, "omgs": 980.0,
-    "cupcake": 1000.0, "ssfusion_naive": 1100.0, "ssfusion_o": 1200.0, "ssfusion_oi": 1310.0,
-}  # fmt: skip
+    "ddp": 1000.0,
+    "hipress": 800.0,
+    "oktopk": 900.0,
+    "spardl": 950.0,
+    "espresso": 850.0,
+    "omgs": 980.0,
+    "cupcake": 1000.0,
+    "ssfusion_naive": 1100.0,
+    "ssfusion_o": 1200.0,
+    "ssfusion_oi": 1310.0,
+}
 """Samples per second; ssfusion_oi is 31 to 64 % faster than the schemes it is compared with."""
 OWN = {"oktopk": "topk", "spardl": "topk"}
 DENSE = ("ddp", "ssgd")
@@ -39,15 +47,28 @@ def simulated(
         cluster = f"{name}(calibration=published{',' if options else ')'}{options}"
     model = {"model": "resnet152", "dataset": "imagenet"}
     what = Case(
-        experiment=experiment, scheme=scheme, cluster=cluster, world_size=world_size, batch_size=BATCH, device="cuda",
-        calibration=calibration, steps=1, warmup_steps=0, **{**model, **sparse, **case},
-    )  # fmt: skip
+        experiment=experiment,
+        scheme=scheme,
+        cluster=cluster,
+        world_size=world_size,
+        batch_size=BATCH,
+        device="cuda",
+        calibration=calibration,
+        steps=1,
+        warmup_steps=0,
+        **{**model, **sparse, **case},
+    )
     samples_per_s = speed or (25.0 if world_size == 1 else SPEEDS.get(scheme, 500.0))
     iteration_s = BATCH * world_size / samples_per_s
     shares = {
-        "forward_s": 0.2, "backward_s": 0.4, "sparsify_s": 0.1, "exposed_comm_s": 0.2, "step_s": 0.1, "other_s": 0.0,
+        "forward_s": 0.2,
+        "backward_s": 0.4,
+        "sparsify_s": 0.1,
+        "exposed_comm_s": 0.2,
+        "step_s": 0.1,
+        "other_s": 0.0,
         "comm_s": 0.35,
-    }  # fmt: skip
+    }
     found: dict[str, float | None] = {name: share * iteration_s for name, share in shares.items()}
     found |= {"iteration_s": iteration_s, "throughput_samples_per_s": samples_per_s, "contributed_bytes": 1e8}
     found |= {"peak_memory_bytes": memory_gib * 2**30, **(metrics or {})}
@@ -99,10 +120,15 @@ def growth(gathering: float = 9.0, reducing: float = 1.2, **by: Any) -> list[Row
     """Return rows of both collectives on 8 and on 64 GPUs, which take so many times longer there."""
     return [
         simulated(
-            scheme, experiment="collective_scaling", model="bert_large", dataset="squad", world_size=size,
-            cluster="64gpu" if size == 64 else "64gpu(nodes=2)", metrics={"comm_s": factor if size == 64 else 1.0},
+            scheme,
+            experiment="collective_scaling",
+            model="bert_large",
+            dataset="squad",
+            world_size=size,
+            cluster="64gpu" if size == 64 else "64gpu(nodes=2)",
+            metrics={"comm_s": factor if size == 64 else 1.0},
             **by,
         )
         for scheme, factor in (("ssgd", reducing), ("fused_all", gathering))
         for size in (8, 64)
-    ]  # fmt: skip
+    ]

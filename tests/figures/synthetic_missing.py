@@ -14,13 +14,24 @@ UNFUSED = {"per_tensor": {}, "ssfusion_naive": {"profile_iters": 2}, "ssfusion_o
 def missing_row(scheme: str, rate: float | None, *, model: str = "resnet152_digits", **case: Any) -> Row:
     """Return a row of one scheme with the given missing rate."""
     fields = {
-        "scheme_options": UNFUSED.get(scheme, {}), "density": 0.01, "memory": "residual", "steps": 13,
-        "warmup_steps": 3, **case,
-    }  # fmt: skip
+        "scheme_options": UNFUSED.get(scheme, {}),
+        "density": 0.01,
+        "memory": "residual",
+        "steps": 13,
+        "warmup_steps": 3,
+        **case,
+    }
     what = Case(
-        experiment="missing_rate", model=model, dataset=MODELS.get(model, "digits"), scheme=scheme, cluster="local",
-        world_size=2, batch_size=4, compressor="dgc", **fields,
-    )  # fmt: skip
+        experiment="missing_rate",
+        model=model,
+        dataset=MODELS.get(model, "digits"),
+        scheme=scheme,
+        cluster="local",
+        world_size=2,
+        batch_size=4,
+        compressor="dgc",
+        **fields,
+    )
     origin = Origin("measured", "Invented CPU, 2 cores", "2026-01-01T00:00:00+00:00")
     metrics = {"tensor_missing_rate": rate, "sparsify_s": 0.02, "iteration_s": 0.1}
     return Row(what.run_id, what, metrics, origin)

@@ -81,9 +81,11 @@ def test_auto_is_not_beside_printed_times_unless_it_has_the_compressor_of_the_ot
     found = cells([one for one in rows if one.case.experiment in ("density", "compressors")])
     shown = {(cell.case.experiment, cell.calibration): auto_of(cell) is not None for cell in found}
     assert shown == {
-        ("density", "nominal"): True, ("density", "published"): False,
-        ("compressors", "nominal"): True, ("compressors", "published"): True,
-    }  # fmt: skip
+        ("density", "nominal"): True,
+        ("density", "published"): False,
+        ("compressors", "nominal"): True,
+        ("compressors", "published"): True,
+    }
 
 
 def trained(scheme, seed):

@@ -45,9 +45,17 @@ def entry(found, claim, calibration="nominal"):
 def test_a_cell_holds_every_scheme_of_one_setting():
     (cell,) = cells([*setting(), row(), row(kind="simulated")])
     assert list(cell.rows) == [
-        "ddp", "omgs", "cupcake", "hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_oi", "oktopk",
+        "ddp",
+        "omgs",
+        "cupcake",
+        "hipress",
+        "espresso",
+        "ssfusion_naive",
+        "ssfusion_o",
+        "ssfusion_oi",
+        "oktopk",
         "spardl",
-    ]  # fmt: skip
+    ]
     assert (cell.density, cell.compressor, cell.calibration) == (0.01, "", "nominal")
     assert cell.ideal("throughput_samples_per_s") == 64 * 25
     assert cell.ideal("iteration_s") == pytest.approx(4 / 25)

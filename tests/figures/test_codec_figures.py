@@ -73,8 +73,11 @@ def test_every_sparsifier_of_the_experiment_is_asked_for_one_density():
 
 def test_published_times_are_those_of_the_ledger():
     assert {nbytes: round(s * 1e3, 2) for nbytes, s in published("gpu").items()} == {
-        10_000: 0.85, 100_000: 0.89, 1_000_000: 1.06, 10_000_000: 1.82,
-    }  # fmt: skip
+        10_000: 0.85,
+        100_000: 0.89,
+        1_000_000: 1.06,
+        10_000_000: 1.82,
+    }
     assert list(published("cpu").values()) == pytest.approx([1.49e-3, 1.81e-3, 3.22e-3, 8.74e-3])
 
 
@@ -161,8 +164,9 @@ def test_the_benchmark_writes_rows_that_the_figures_draw(tmp_path):
     export(benchmark.rows_of(numel, 0.01, times, conditions), tmp_path / "rows.jsonl")
     rows = read_rows(tmp_path / "rows.jsonl")
     assert [(one.case.compressor, one.case.memory, one.origin.kind) for one in rows] == [
-        ("dgc", None, "measured"), ("randomk", None, "measured"),
-    ]  # fmt: skip
+        ("dgc", None, "measured"),
+        ("randomk", None, "measured"),
+    ]
     assert {"code", "versions", "hardware", "seed", "measured_together"} <= set(rows[0].manifest)
     assert [point.n for point in points(rows)] == [3, 3]
     assert [line["size_kb"] for line in table(rows, TABLE03, tmp_path)] == ["10"]

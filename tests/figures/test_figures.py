@@ -87,8 +87,10 @@ def test_quality_uses_the_metric_that_the_workload_has(drawn):
     _, out = drawn
     lines = table(out / "ssfusion.fig12.csv")
     assert {(line["model"], line["metric"]) for line in lines} == {
-        ("vgg_small_cifar10", "top1"), ("lstm_wikitext2_small", "perplexity"), ("no long row", ""),
-    }  # fmt: skip
+        ("vgg_small_cifar10", "top1"),
+        ("lstm_wikitext2_small", "perplexity"),
+        ("no long row", ""),
+    }
     assert {line["panel"][:3] for line in lines if not line["metric"]} == {"(a)", "(b)", "(c)", "(d)"}
 
 

@@ -39,19 +39,37 @@ def test_a_row_holds_the_mean_over_measured_steps_without_the_warm_up(tmp_path, 
     times = dict.fromkeys(("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s"), 1.0)
     steps = [
         StepRecord(
-            step=step, **times, other_s=0.0, comm_s=0.0, loss=1.0, contributed_bytes=1, sent_bytes=1,
-            achieved_density=0.01, tensor_missing_rate=rate, skipped=False,
+            step=step,
+            **times,
+            other_s=0.0,
+            comm_s=0.0,
+            loss=1.0,
+            contributed_bytes=1,
+            sent_bytes=1,
+            achieved_density=0.01,
+            tensor_missing_rate=rate,
+            skipped=False,
         )
         for step, rate in enumerate([1.0, 1.0, *rates])
-    ]  # fmt: skip
+    ]
     for rank in range(2):
         (job.attempt_dir / f"rank{rank}.jsonl").write_text("".join(step.to_json() + "\n" for step in steps))
         result = {
-            "rank": rank, "metrics": {}, "dataset_fingerprint": "d", "plan_digest": "p", "first_step": 0,
-            "notes": [], "peak_memory_bytes": 1, "gpus": [], "started": "2026-01-01T00:00:00+00:00",
-            "stopped": "2026-01-01T00:00:10+00:00", "wall_s": 10.0, "machine_busy_s": 19.0, "own_busy_s": 8.0,
+            "rank": rank,
+            "metrics": {},
+            "dataset_fingerprint": "d",
+            "plan_digest": "p",
+            "first_step": 0,
+            "notes": [],
+            "peak_memory_bytes": 1,
+            "gpus": [],
+            "started": "2026-01-01T00:00:00+00:00",
+            "stopped": "2026-01-01T00:00:10+00:00",
+            "wall_s": 10.0,
+            "machine_busy_s": 19.0,
+            "own_busy_s": 8.0,
             "cores": [0],
-        }  # fmt: skip
+        }
         (job.attempt_dir / f"result-rank{rank}.json").write_text(json.dumps(result))
     row = collect(job, "measured", {"version": "1"}, {})
     job.claim.release()

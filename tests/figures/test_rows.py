@@ -87,8 +87,9 @@ def test_simulated_runs_get_a_panel_for_each_kind_of_costs():
     found = panels([row(), simulated("nominal:00000000"), simulated("published:00000000")])
     assert [panel.how for panel in found] == ["measured", "simulated (nominal)", "simulated (published)"]
     assert [panel.name for panel in found][1:] == [
-        "resnet_tiny on 64gpu, simulated (nominal)", "resnet_tiny on 64gpu, simulated (published)",
-    ]  # fmt: skip
+        "resnet_tiny on 64gpu, simulated (nominal)",
+        "resnet_tiny on 64gpu, simulated (published)",
+    ]
     assert [panel.columns()["origin"] for panel in found] == [panel.how for panel in found]
 
 
@@ -101,13 +102,16 @@ def test_a_newer_calibration_replaces_the_older_one():
 
 
 def test_extrapolated_bars_are_marked():
-    (panel,) = panels([
-        simulated("nominal:00000000", scheme="ddp"),
-        simulated("nominal:00000000", scheme="fused_all", extrapolated=["dgc: 9 where 1 .. 5 is known"]),
-    ])  # fmt: skip
+    (panel,) = panels(
+        [
+            simulated("nominal:00000000", scheme="ddp"),
+            simulated("nominal:00000000", scheme="fused_all", extrapolated=["dgc: 9 where 1 .. 5 is known"]),
+        ]
+    )
     assert [panel.mark(label) for label in panel.bars] == [
-        {"sent": "", "extrapolated": "no"}, {"sent": "", "extrapolated": "yes"},
-    ]  # fmt: skip
+        {"sent": "", "extrapolated": "no"},
+        {"sent": "", "extrapolated": "yes"},
+    ]
     caption = " ".join(facts([panel]))
     assert "* extrapolated" in caption
     assert "Simulated: one step in virtual time" in caption
@@ -119,11 +123,13 @@ def test_extrapolated_bars_are_marked():
 
 
 def test_what_was_sent_far_beyond_what_was_asked_for_is_marked():
-    (panel,) = panels([
-        row(scheme="ddp", metrics={"sent_bytes": 4e6}),
-        row(scheme="ssfusion_oi", compressor="dgc", density=0.01, metrics={"achieved_density": 0.93}),
-        row(scheme="topk", compressor="topk", density=0.01, metrics={"achieved_density": 0.011}),
-    ])  # fmt: skip
+    (panel,) = panels(
+        [
+            row(scheme="ddp", metrics={"sent_bytes": 4e6}),
+            row(scheme="ssfusion_oi", compressor="dgc", density=0.01, metrics={"achieved_density": 0.93}),
+            row(scheme="topk", compressor="topk", density=0.01, metrics={"achieved_density": 0.011}),
+        ]
+    )
     assert [panel.marked(label) for label in panel.bars] == ["ddp", "topk", "ssfusion_oi (sent 93 %)"]
     simulated = [
         replace(one, origin=replace(one.origin, kind="simulated"), metrics={"sent_bytes": sent})

@@ -76,10 +76,21 @@ def trainer(folder: Path) -> list[dict[str, Any]]:
 
     def once(resume: str | None) -> None:
         arguments = TrainingArguments(
-            output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=ROWS, save_steps=HALF, use_cpu=True,
-            gradient_accumulation_steps=2, report_to=[], disable_tqdm=True, logging_strategy="no", seed=3,
-            learning_rate=1e-2, max_grad_norm=1.0, optim="adamw_torch", remove_unused_columns=False,
-        )  # fmt: skip
+            output_dir=str(folder),
+            max_steps=STEPS,
+            per_device_train_batch_size=ROWS,
+            save_steps=HALF,
+            use_cpu=True,
+            gradient_accumulation_steps=2,
+            report_to=[],
+            disable_tqdm=True,
+            logging_strategy="no",
+            seed=3,
+            learning_rate=1e-2,
+            max_grad_norm=1.0,
+            optim="adamw_torch",
+            remove_unused_columns=False,
+        )
         model = Model()
         run = Trainer(model=model, args=arguments, train_dataset=Numbers())
         callback = SsfxCallback(run, **OPTIONS)
@@ -150,9 +161,11 @@ def shard(accelerator: Any) -> None:
 
     accelerator.state.distributed_type = DistributedType.FSDP
     accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["Linear"],
+        fsdp_version=2,
+        auto_wrap_policy="transformer_based_wrap",
+        transformer_cls_names_to_wrap=["Linear"],
         cpu_ram_efficient_loading=False,
-    )  # fmt: skip
+    )
 
 
 def lightning(folder: Path) -> list[dict[str, Any]]:
@@ -183,10 +196,18 @@ def lightning(folder: Path) -> list[dict[str, Any]]:
         found_now: list[dict[str, Any]] = []
         saver = ModelCheckpoint(folder, filename="{step}", every_n_train_steps=HALF, save_top_k=-1)
         run = pl.Trainer(
-            strategy=SsfxStrategy(**OPTIONS), accelerator="cpu", devices=2, max_steps=STEPS,
-            accumulate_grad_batches=2, gradient_clip_val=1.0, callbacks=[Report(), *([] if resume else [saver])],
-            logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=not resume,
-        )  # fmt: skip
+            strategy=SsfxStrategy(**OPTIONS),
+            accelerator="cpu",
+            devices=2,
+            max_steps=STEPS,
+            accumulate_grad_batches=2,
+            gradient_clip_val=1.0,
+            callbacks=[Report(), *([] if resume else [saver])],
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            enable_checkpointing=not resume,
+        )
         torch.manual_seed(3)
         run.fit(Module(), torch.utils.data.DataLoader(Numbers(), batch_size=ROWS), ckpt_path=resume, weights_only=False)
         found += found_now

@@ -67,13 +67,17 @@ def test_every_scheme_says_what_it_observes_and_compresses_with(name: str) -> No
         ("ssfusion_oi", {"profile_iters": 7}, {"observed_steps": 7}),
         ("omgs", {"profile_iters": 7}, {"observed_steps": 7}),
         (
-            "mergecomp", {"search": "measured", "step": 3, "probe_iters": 4, "probe_warmup": 1},
+            "mergecomp",
+            {"search": "measured", "step": 3, "probe_iters": 4, "probe_warmup": 1},
             {"search": CutSearch(stride=3, probe_steps=4, warmup_probes=1)},
         ),
-        ("auto", {"trial_iters": 2, "run_steps": 9, "compressor": "topk"},
-         {"trial_steps": 2, "run_steps": 9, "compressor": "topk"}),
+        (
+            "auto",
+            {"trial_iters": 2, "run_steps": 9, "compressor": "topk"},
+            {"trial_steps": 2, "run_steps": 9, "compressor": "topk"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_options_arrive_as_what_they_ask(scheme: str, given: dict[str, Any], asked: dict[str, Any]) -> None:
     online = schemes[scheme].online(given)
     assert {name: getattr(online, name) for name in asked} == asked

@@ -19,9 +19,13 @@ def of(*words):
     (case,) = resolve_simulations(["model=gpt2_xl", "cluster=64gpu", *words])
     target, step = simulate_case(case)
     return device_memory(
-        target.profile, step.plan, target.cluster.device, optimizer=case.optimizer, precision=case.precision,
+        target.profile,
+        step.plan,
+        target.cluster.device,
+        optimizer=case.optimizer,
+        precision=case.precision,
         batch_size=case.batch_size,
-    )  # fmt: skip
+    )
 
 
 def test_every_use_by_hand():

@@ -53,8 +53,19 @@ def test_a_precision_is_never_slower_than_float32_or_refused(name, precision):
 def test_sixteen_bits_are_twice_as_fast_as_tf32_on_every_device_that_has_both():
     both = [device(name) for name in device_names() if {"tf32", "bf16"} <= set(device(name).tensor_flops)]
     assert {one.name for one in both} == {
-        "a100", "a100_40gb", "rtx3090", "rtx4090", "rtx5090", "l40s", "h100", "h200", "b200", "a10g", "l4", "mi300x",
-    }  # fmt: skip
+        "a100",
+        "a100_40gb",
+        "rtx3090",
+        "rtx4090",
+        "rtx5090",
+        "l40s",
+        "h100",
+        "h200",
+        "b200",
+        "a10g",
+        "l4",
+        "mi300x",
+    }
     for one in both:
         assert one.tensor_flops["bf16"] == one.tensor_flops["fp16"]
         assert one.tensor_flops["bf16"] == pytest.approx(2 * one.tensor_flops["tf32"], rel=0.03)

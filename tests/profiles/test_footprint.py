@@ -12,8 +12,11 @@ def test_weights_gradients_and_state_are_copies_of_the_parameters():
     weights = 4 * 1_557_611_200
     found = memory_bytes("gpt2_xl", 1)
     assert (found.parameters, found.gradients, found.optimizer_state, found.residual) == (
-        weights, weights, 2 * weights, 0,
-    )  # fmt: skip
+        weights,
+        weights,
+        2 * weights,
+        0,
+    )
     assert memory_bytes("gpt2_xl", 1, "sgd").optimizer_state == weights
     assert memory_bytes("gpt2_xl", 1, residual_copies=2).residual == 2 * weights
     assert found.total == 4 * weights + found.activations

@@ -15,9 +15,14 @@ from ssfx.planning.profile import Profile
 SIMPLE = copy(device("v100"))
 """50 FLOP/s in convolutions, 1 FLOP/s in products, 10 bytes/s, 2 s a kernel: no device, which would be refused."""
 for key, value in {
-    "conv_flops": 100.0, "matmul_flops": 10.0, "memory_bytes_s": 40.0, "conv_efficiency": 0.5,
-    "matmul_efficiency": 0.1, "memory_efficiency": 0.25, "launch_s": 2.0,
-}.items():  # fmt: skip
+    "conv_flops": 100.0,
+    "matmul_flops": 10.0,
+    "memory_bytes_s": 40.0,
+    "conv_efficiency": 0.5,
+    "matmul_efficiency": 0.1,
+    "memory_efficiency": 0.25,
+    "launch_s": 2.0,
+}.items():
     object.__setattr__(SIMPLE, key, value)
 
 

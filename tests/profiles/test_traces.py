@@ -90,8 +90,9 @@ def test_work_from_before_the_trace_holds_the_device_up():
         yield event("gemm", began, dur, "kernel", correlation=number, stream=7)
 
     def read(path, *more):
-        return profile_of_trace(write(path, *backward(0.0), *kernel(1, 10, 900, 300), *kernel(2, 150, 1200, 50), *more,
-                                      step(500)))  # fmt: skip
+        return profile_of_trace(
+            write(path, *backward(0.0), *kernel(1, 10, 900, 300), *kernel(2, 150, 1200, 50), *more, step(500))
+        )
 
     path = Path("trace.json")
     late = event("gemm", 20.0, 880.0, "kernel", correlation=99, stream=7)
@@ -150,9 +151,16 @@ def test_a_folder_without_a_trace_of_a_training_is_refused_in_a_line(capsys):
 
 def test_of_accumulated_passes_the_last_is_read_and_said():
     path = write(
-        Path("trace.json"), *backward(0.0), *backward(1000.0), *backward(2000.0), step(2400),
-        *backward(3000.0), *backward(4000.0), *backward(5000.0), step(5400),
-    )  # fmt: skip
+        Path("trace.json"),
+        *backward(0.0),
+        *backward(1000.0),
+        *backward(2000.0),
+        step(2400),
+        *backward(3000.0),
+        *backward(4000.0),
+        *backward(5000.0),
+        step(5400),
+    )
     found = profile_of_trace(path)
     assert [spec.shape for spec in found.tensors] == [(4,), (5,)]
     assert (found.forward_s, found.backward_s) == pytest.approx((100e-6, 200e-6))
@@ -163,9 +171,16 @@ def test_an_optimizer_in_another_and_one_after_another_are_one_step():
     inner = event("Optimizer.step#Adam.step", 460.0, 20.0, "user_annotation")
     second = event("Optimizer.step#EMA.step", 520.0, 30.0, "user_annotation")
     path = write(
-        Path("trace.json"), *backward(0.0), step(450, "Both"), inner, second,
-        *backward(1000.0), step(1450, "Both"), {**inner, "ts": 1460.0}, {**second, "ts": 1520.0},
-    )  # fmt: skip
+        Path("trace.json"),
+        *backward(0.0),
+        step(450, "Both"),
+        inner,
+        second,
+        *backward(1000.0),
+        step(1450, "Both"),
+        {**inner, "ts": 1460.0},
+        {**second, "ts": 1520.0},
+    )
     found = profile_of_trace(path)
     assert (found.forward_s, found.step_s, found.optimizer) == pytest.approx((100e-6, 100e-6, "both"))
     assert found.other_s == pytest.approx(450e-6)
@@ -190,8 +205,10 @@ def test_other_forms_of_chrome_traces_are_read():
     ):
         path.write_text(text)
         assert profile_of_trace(path).forward_s == pytest.approx(100e-6)
-    engine = [{**one, "name": f"autograd::engine::evaluate_function: {READY}"} if one["name"] == READY else one
-              for one in events]  # fmt: skip
+    engine = [
+        {**one, "name": f"autograd::engine::evaluate_function: {READY}"} if one["name"] == READY else one
+        for one in events
+    ]
     assert profile_of_trace(write(path, *engine)).ready_gap_s == pytest.approx((100e-6, 100e-6))
 
 

@@ -10,9 +10,13 @@ from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.results.comparisons import AS_THE_PAPER_RAN, as_the_paper_ran, cells
 
 SPEEDS = {
-    "ssfusion_oi": 200.0, "hipress": 190.0, "oktopk": 160.0, "ddp": 195.0,
-    "ssfusion_oi rule=paper": 180.0, "hipress rule=threshold": 100.0,
-}  # fmt: skip
+    "ssfusion_oi": 200.0,
+    "hipress": 190.0,
+    "oktopk": 160.0,
+    "ddp": 195.0,
+    "ssfusion_oi rule=paper": 180.0,
+    "hipress rule=threshold": 100.0,
+}
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,15 @@ fake_pg = pytest.importorskip(
 )
 
 NCCL_DTYPES = {
-    torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
-}  # fmt: skip
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+}
 """What torch hands to NCCL as it is. It knows no 16-bit integers; of booleans, sums would be something else."""
 GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
 

@@ -107,7 +107,7 @@ EXEMPT = {"exempt": "vectors,norms", "density": 0.05}
     "norms and biases stay dense, as in DGC's and PowerSGD's recipes",
     *({"scheme": scheme, **EXEMPT} for scheme in ("per_tensor", "oktopk", "ssfusion_oi")),
     {"scheme": "powersgd", "exempt": "vectors,norms"},
-)  # fmt: skip
+)
 def exempt_kinds_are_exchanged_as_by_ddp(one: Rank) -> None:
     weights = {"first.weight", "middle.weight", "last.weight"}
     (model, optimizer, sync), twin = one.mlp(), build("mlp")

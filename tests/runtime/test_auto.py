@@ -219,9 +219,11 @@ def turned(sync: Any, turn: int) -> tuple[Plan, dict[str, Kind]]:
     every = kinds(sync.comm.world_size)
     chosen = {spec.name: every[(i + turn) % len(every)] for i, spec in enumerate(sync.profile.tensors)}
     plan = plan_per_dtype(
-        "auto", sync.profile, sync.comm.world_size,
+        "auto",
+        sync.profile,
+        sync.comm.world_size,
         lambda part: [Method(chosen[spec.name]).bucket([spec]) for spec in part.tensors],
-    )  # fmt: skip
+    )
     return plan, chosen
 
 
@@ -302,11 +304,15 @@ def tries(group: Any, rank: int, world: int) -> dict[str, Any]:
     assert not sync.last.observed
     sync.detach()
     return {
-        "plans": [plan.digest for plan in trial.plans], "times_s": trial.times_s, "used": used,
-        "settled": replace(sync.plan, notes=sync.plan.notes[:-1]).digest, "tried": dict(sync.plan.notes)["tried"],
-        "weights": parameters(model), "limit": most_steps(len(trial.plans), 1),
+        "plans": [plan.digest for plan in trial.plans],
+        "times_s": trial.times_s,
+        "used": used,
+        "settled": replace(sync.plan, notes=sync.plan.notes[:-1]).digest,
+        "tried": dict(sync.plan.notes)["tried"],
+        "weights": parameters(model),
+        "limit": most_steps(len(trial.plans), 1),
         "dense": [not any(s.compressor for _, lane in plan.lanes() for s in lane.segments) for plan in trial.plans],
-    }  # fmt: skip
+    }
 
 
 def error(group: Any, rank: int, world: int, allowed: float) -> tuple[float, float, list[str], float]:

@@ -234,9 +234,11 @@ def a_zero_abstains_or_is_positive(one: Rank, scheme: str, table: str) -> None:
 # ---- ranks that part -------------------------------------------------------------------------------------------------
 
 PARTED = {
-    "nothing": "", "rate": "learning rate of group 0 is", "change": "not every rank made",
+    "nothing": "",
+    "rate": "learning rate of group 0 is",
+    "change": "not every rank made",
     "no step": "averages that were thrown away is 0 on rank 0 and 1 on rank 1",
-}  # fmt: skip
+}
 
 
 @habits("a rank does something alone in the fifth of 11 steps", {}, TOPK, done=PARTED)

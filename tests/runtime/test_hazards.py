@@ -233,9 +233,11 @@ def the_default_dtype_of_torch_changes_nothing(one: Rank, scheme: str) -> None:
         try:
             optimizer, _ = one.attach(model, **of_scheme(scheme, one.world))
             one.train(
-                model, optimizer, range(8),
+                model,
+                optimizer,
+                range(8),
                 lambda step, net=model, all_=batches: nn.functional.cross_entropy(net(all_[step][0]), all_[step][1]),
-            )  # fmt: skip
+            )
         finally:
             torch.set_default_dtype(torch.float32)
         models.append(model)

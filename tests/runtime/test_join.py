@@ -11,8 +11,11 @@ habits = Habits(__name__)
 _, test_on_real_ranks = habits.tests()
 
 SCHEMES = (
-    {}, TOPK, {"scheme": "oktopk", "density": 0.1}, {"scheme": "ssfusion_oi", "density": 0.1, "profile_iters": 2},
-)  # fmt: skip
+    {},
+    TOPK,
+    {"scheme": "oktopk", "density": 0.1},
+    {"scheme": "ssfusion_oi", "density": 0.1, "profile_iters": 2},
+)
 HOW = ["sync.join", "Join", "scaler", "adam", "accumulate"]
 
 

@@ -161,9 +161,18 @@ def test_messages_above_2_to_the_31_bytes_are_laid_out_as_planned(spec: str) -> 
     for _, lane in plan.lanes():
         layout = MessageLayout(lane, plan)
         assert layout.nbytes == lane_bytes(plan, lane)
-        sections = sorted((s.offset, s.length * s.dtype.itemsize) for s in (
-            layout.first, layout.counts, layout.scales, layout.indices, layout.values, layout.codes, layout.dense,
-        ))  # fmt: skip
+        sections = sorted(
+            (s.offset, s.length * s.dtype.itemsize)
+            for s in (
+                layout.first,
+                layout.counts,
+                layout.scales,
+                layout.indices,
+                layout.values,
+                layout.codes,
+                layout.dense,
+            )
+        )
         assert all(lo + size <= end for (lo, size), (end, _) in pairwise(sections))
         assert sum(size for _, size in sections) == layout.nbytes
     with pytest.raises(ConfigError, match="indices have 32 bits"):

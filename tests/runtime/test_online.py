@@ -108,8 +108,14 @@ def test_calibration_is_monotone_and_equal_on_all_ranks(pool: Pool, compressor: 
     first, *others = pool.run(costs, 3, compressor)
     assert others == [first] * 2
     assert set(first.exchange) == {
-        "all_reduce", "all_gather", "all_gather_v", "all_gather_twice", "all_to_all", "broadcast", "send",
-    }  # fmt: skip
+        "all_reduce",
+        "all_gather",
+        "all_gather_v",
+        "all_gather_twice",
+        "all_to_all",
+        "broadcast",
+        "send",
+    }
     for curve in first.exchange.values():
         assert list(curve.seconds) == sorted(curve.seconds)
         assert curve.seconds[0] > 0

@@ -264,8 +264,11 @@ def test_memories_with_a_learning_rate_that_changes(group, rank, world, case, me
 
 
 REFUSED = [
-    *(({**CASES[case], "memory": m}, f"memory={m}") for m in ("dgc", "signum")
-      for case in ("oktopk", "micro", "gtopk", "spardl", "espresso")),
+    *(
+        ({**CASES[case], "memory": m}, f"memory={m}")
+        for m in ("dgc", "signum")
+        for case in ("oktopk", "micro", "gtopk", "spardl", "espresso")
+    ),
     ({**CASES["s2reducer"], "memory": "signum"}, "memory=signum"),
     ({**CASES["oktopk"], "compressor": "dgc"}, "takes topk only"),
     ({**CASES["micro"], "compressor": "topk(value_dtype=float16)"}, "float32"),
@@ -273,7 +276,7 @@ REFUSED = [
     ({**CASES["sparcml"], "compressor": "randomk"}, "randomk"),
     ({**CASES["spardl"], "teams": 2}, "teams=1"),
     ({**CASES["hierarchical"], "ranks_per_node": 2}, "ranks_per_node=1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "word"), REFUSED, ids=str)

@@ -51,9 +51,14 @@ def test_a_resumed_search_goes_on_where_it_was(group, rank, world):
 
 
 OPTIONS = {
-    "scheme": "mergecomp", "compressor": "topk", "density": 0.1, "search": "measured", "probe_iters": 2,
-    "probe_warmup": 1, "profile_iters": 2,
-}  # fmt: skip
+    "scheme": "mergecomp",
+    "compressor": "topk",
+    "density": 0.1,
+    "search": "measured",
+    "probe_iters": 2,
+    "probe_warmup": 1,
+    "profile_iters": 2,
+}
 
 
 def searches(group: Any, rank: int, world: int) -> dict[str, Any]:
@@ -69,10 +74,14 @@ def searches(group: Any, rank: int, world: int) -> dict[str, Any]:
     settled = sync.plan.digest
     train(model, optimizer, rank, range(steps, steps + 5))
     report = {
-        "plans": plans, "settled": settled, "last": sync.plan.digest,
+        "plans": plans,
+        "settled": settled,
+        "last": sync.plan.digest,
         "probe_times_s": sync._planner.tuner.probe_times_s,
-        "groups": [lane.tensors for _, lane in sync.plan.lanes()], "tensors": len(sync.plan.tensors),
-        "weights": parameters(model), "kept": sorted(kept),
-    }  # fmt: skip
+        "groups": [lane.tensors for _, lane in sync.plan.lanes()],
+        "tensors": len(sync.plan.tensors),
+        "weights": parameters(model),
+        "kept": sorted(kept),
+    }
     sync.detach()
     return report

@@ -91,9 +91,18 @@ class Lstm(nn.Module):
 
 def vgg() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1),
-        nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 80), nn.ReLU(), nn.Linear(80, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(1024, 80),
+        nn.ReLU(),
+        nn.Linear(80, 10),
+    )
 
 
 SLOW = affine_costs(2, beta=1e-6, encode=(1e-5, 1e-10), decode=(1e-6, 1e-10), host=(1e-5, 1e-9))

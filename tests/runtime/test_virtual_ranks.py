@@ -435,9 +435,14 @@ def virtual(world: int, options: Options, *, share: bool = False) -> list[dict[s
 def network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Linear(20, 300), nn.BatchNorm1d(300), nn.Tanh(), nn.Dropout(0.2), nn.Linear(300, 40), nn.LayerNorm(40),
+        nn.Linear(20, 300),
+        nn.BatchNorm1d(300),
+        nn.Tanh(),
+        nn.Dropout(0.2),
+        nn.Linear(300, 40),
+        nn.LayerNorm(40),
         nn.Linear(40, 5),
-    )  # fmt: skip
+    )
 
 
 def trained(rank: int, world: int, options: Options, *, share: bool = False, **where: Any) -> dict[str, Any]:
@@ -464,8 +469,12 @@ def trained(rank: int, world: int, options: Options, *, share: bool = False, **w
         losses.append(loss.item())
     sync.detach()
     return {
-        "losses": losses, "state": {**model.state_dict()}, "plan": sync.plan.to_json(),
+        "losses": losses,
+        "state": {**model.state_dict()},
+        "plan": sync.plan.to_json(),
         "memory": {f"{n} {b}": t for n, kept in sync.store.state_dict().items() for b, t in kept.items()},
-        "sent": sync.comm.sent, "contributed": sync.comm.contributed_bytes, "calls": sync.comm.calls,
+        "sent": sync.comm.sent,
+        "contributed": sync.comm.contributed_bytes,
+        "calls": sync.comm.calls,
         "random": torch.rand(3),
-    }  # fmt: skip
+    }

@@ -47,9 +47,15 @@ class Few(nn.Module):
 
 
 def conserves(
-    model: nn.Module, twin: nn.Module, loss: Callable[[nn.Module, int], torch.Tensor], group: Any, rank: int,
-    world: int, options: Options, steps: int,
-) -> dict[str, Any]:  # fmt: skip
+    model: nn.Module,
+    twin: nn.Module,
+    loss: Callable[[nn.Module, int], torch.Tensor],
+    group: Any,
+    rank: int,
+    world: int,
+    options: Options,
+    steps: int,
+) -> dict[str, Any]:
     """Train `model`; return how far what came in is from what was sent and kept, and whether replicas are equal."""
     optimizer, sync = attach(model, group, world, options)
     own = dict(twin.named_parameters())

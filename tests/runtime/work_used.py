@@ -15,9 +15,25 @@ import ssfx
 Options = dict[str, Any]
 RATE = 0.5
 KINDS = [
-    "plain", "plain", "other", "skip", "twice", "micro", "freeze", "bad", "save", "spike", "by hand", "by hand",
-    "cancel", "rows", "idle", "new optimizer", "assign", "freeze here",
-]  # fmt: skip
+    "plain",
+    "plain",
+    "other",
+    "skip",
+    "twice",
+    "micro",
+    "freeze",
+    "bad",
+    "save",
+    "spike",
+    "by hand",
+    "by hand",
+    "cancel",
+    "rows",
+    "idle",
+    "new optimizer",
+    "assign",
+    "freeze here",
+]
 """What a random script does next; about half of it is what few scripts do."""
 
 

@@ -356,9 +356,13 @@ def _simulated_bytes(
     profile = Profile("own", tensors, (1e-3,) * len(tensors), 1e-3, Origin("nominal"))
     replicas, shards = max(1, shape[0]), shape[1]
     sharding = Sharding(
-        "hsdp" if shape[0] else "fsdp", shards, replicas, "bfloat16" if precision else "float32",
-        "bfloat16" if precision == "bf16 reduced" else "float32", resharded,
-    )  # fmt: skip
+        "hsdp" if shape[0] else "fsdp",
+        shards,
+        replicas,
+        "bfloat16" if precision else "float32",
+        "bfloat16" if precision == "bf16 reduced" else "float32",
+        resharded,
+    )
     given = dict(options)
     shard_sums, others = given.pop("shards", {}), Others(given.pop("weights", None), given.pop("exempt", ()))
 

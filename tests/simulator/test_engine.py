@@ -223,9 +223,12 @@ def test_nothing_of_torch_is_imported(tmp_path):
         "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules\n"
     )
     subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True,
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
         env={"PATH": "", "SSFX_RESULTS": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert len(Store(tmp_path).rows("quickstart")) == 2
 
 

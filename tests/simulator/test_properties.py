@@ -240,10 +240,18 @@ def test_the_runtimes_own_work_is_charged_where_it_is_done():
     system = replace(
         system_of(costs, 0.01, "batched"),
         overheads=Overheads(
-            hook_s=1e-4, add_s=2e-4, fill_s_per_byte=1e-10, lane_s=3e-4, result_s=6e-5, result_s_per_byte=2e-10,
-            finish_s=5e-4, offload_s=7e-4, sum_s=8e-5, decode_s=9e-4,
+            hook_s=1e-4,
+            add_s=2e-4,
+            fill_s_per_byte=1e-10,
+            lane_s=3e-4,
+            result_s=6e-5,
+            result_s_per_byte=2e-10,
+            finish_s=5e-4,
+            offload_s=7e-4,
+            sum_s=8e-5,
+            decode_s=9e-4,
         ),
-    )  # fmt: skip
+    )
     dense, sparse = (make_plan(name, profile, costs, usual(name)) for name in ("wfbp", "per_tensor"))
     tensors = len(profile.tensors)
     of_dense, plain = simulate(dense, profile, system), simulate(dense, profile, system_of(costs, 0.01, "batched"))

@@ -15,10 +15,26 @@ from ssfx.simulator.pricing.timeline import evaluate
 
 # The others' decoding depends on more than elements times density, which is all that F's decode curve knows.
 COMPARABLE = (
-    "ssgd", "wfbp", "ddp", "hierarchical", "topk", "hard_threshold", "per_tensor", "fused_all", "equal_count",
-    "omgs_fixed", "mergecomp", "omgs", "cupcake", "hipress", "espresso", "ssfusion_naive", "ssfusion_o", "ssfusion_i",
+    "ssgd",
+    "wfbp",
+    "ddp",
+    "hierarchical",
+    "topk",
+    "hard_threshold",
+    "per_tensor",
+    "fused_all",
+    "equal_count",
+    "omgs_fixed",
+    "mergecomp",
+    "omgs",
+    "cupcake",
+    "hipress",
+    "espresso",
+    "ssfusion_naive",
+    "ssfusion_o",
+    "ssfusion_i",
     "ssfusion_oi",
-)  # fmt: skip
+)
 
 
 def decode_of(scheme):

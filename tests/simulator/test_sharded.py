@@ -156,8 +156,15 @@ def test_on_hosts_exchanges_hold_up_the_training_thread() -> None:
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["scheme=ddp sharding=fsdp", f"{FOUR_BITS} sharding=fsdp",
-                                 "scheme=ddp sharding=hsdp", "scheme=topk density=0.01 sharding=hsdp"])  # fmt: skip
+@pytest.mark.parametrize(
+    "how",
+    [
+        "scheme=ddp sharding=fsdp",
+        f"{FOUR_BITS} sharding=fsdp",
+        "scheme=ddp sharding=hsdp",
+        "scheme=topk density=0.01 sharding=hsdp",
+    ],
+)
 def test_more_bandwidth_is_never_slower(how: str) -> None:
     (case,) = cases(f"{GPT} cluster.link=eth_25_tcp {how}")
     target, step = simulate_case(case)
@@ -210,8 +217,10 @@ def test_every_pass_of_an_accumulation_gathers_and_reduces() -> None:
 
 def test_bf16_sums_send_half_and_blocks_that_stay_whole_are_gathered_once() -> None:
     whole, half = (steps(f"{GPT} scheme=ddp sharding=fsdp reduce_dtype={kind}")[0] for kind in ("fp32", "bf16"))
-    sums = [sum(shard_traffic(one.sharded.shards, lane).sent_bytes for _, lane in one.sharded.shards.lanes())
-            for one in (whole, half)]  # fmt: skip
+    sums = [
+        sum(shard_traffic(one.sharded.shards, lane).sent_bytes for _, lane in one.sharded.shards.lanes())
+        for one in (whole, half)
+    ]
     assert sums[0] == 2 * sums[1]
     (kept,) = steps(f"{GPT} scheme=ddp sharding=fsdp reshard_after_forward=false")
     gathers = [sum(t.name.startswith("gather") for t in step.tasks) for step in (whole, kept)]

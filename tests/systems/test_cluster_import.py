@@ -64,9 +64,14 @@ def test_lines_may_have_the_prefix_of_mpirun_and_colours(tmp_path):
 
 def test_several_collectives_and_rank_counts_are_one_cluster(tmp_path):
     tables = [
-        table(), table("all_gather"), table("alltoall"), table("reduce_scatter"), table("sendrecv"),
-        table(ranks=4, per_node=4), table(ranks=16),
-    ]  # fmt: skip
+        table(),
+        table("all_gather"),
+        table("alltoall"),
+        table("reduce_scatter"),
+        table("sendrecv"),
+        table(ranks=4, per_node=4),
+        table(ranks=16),
+    ]
     found = read(tmp_path, **{f"f{i}__log": as_text(one) for i, one in enumerate(tables)})
     made = cluster(found, tmp_path)
     assert (made.nodes, made.devices_per_node, made.device) == (4, 4, "a100_40gb")

@@ -107,10 +107,19 @@ def test_every_kind_of_link_has_a_rate_and_a_source(kind):
 
 
 GENERATIONS = [
-    ("p100", "nvlink", 640), ("v100", "nvlink", 1200), ("a100", "nvlink", 2400), ("a100_40gb", "nvlink", 2400),
-    ("h100", "nvlink", 3600), ("h200", "nvlink", 3600), ("b200", "nvlink", 7200), ("v100", "pcie", 126),
-    ("a100", "pcie", 252), ("l40s", "pcie", 252), ("h100", "pcie", 504), ("b200", "pcie", 504),
-]  # fmt: skip
+    ("p100", "nvlink", 640),
+    ("v100", "nvlink", 1200),
+    ("a100", "nvlink", 2400),
+    ("a100_40gb", "nvlink", 2400),
+    ("h100", "nvlink", 3600),
+    ("h200", "nvlink", 3600),
+    ("b200", "nvlink", 7200),
+    ("v100", "pcie", 126),
+    ("a100", "pcie", 252),
+    ("l40s", "pcie", 252),
+    ("h100", "pcie", 504),
+    ("b200", "pcie", 504),
+]
 
 
 @pytest.mark.parametrize(("on", "family", "gbps"), GENERATIONS)
@@ -138,11 +147,17 @@ def test_a_device_without_nvlink_between_all_of_a_node_is_told_so(on):
 @pytest.mark.parametrize(
     ("on", "gpus", "busbw_gbytes_s", "error"),
     [
-        ("h100", 8, 480, 0.03), ("h200", 8, 475, 0.03), ("h100", 7, 460, 0.03), ("h100", 6, 440, 0.03),
-        ("h100", 5, 420, 0.03), ("h100", 4, 370, 0.03), ("h100", 2, 370, 0.03), ("b200", 8, 830, 0.03),
+        ("h100", 8, 480, 0.03),
+        ("h200", 8, 475, 0.03),
+        ("h100", 7, 460, 0.03),
+        ("h100", 6, 440, 0.03),
+        ("h100", 5, 420, 0.03),
+        ("h100", 4, 370, 0.03),
+        ("h100", 2, 370, 0.03),
+        ("b200", 8, 830, 0.03),
         ("a100", 8, 240, 0.01),
     ],
-)  # fmt: skip
+)
 def test_an_all_reduce_inside_a_node_is_as_fast_as_nccl_tests_say(on, gpus, busbw_gbytes_s, error):
     """NVIDIA/nccl#1455, #1807, NVIDIA/nccl-tests#212, #272: H100, H200 and B200 sum in the switch from 5 GPUs on."""
     one = cluster("box", nodes=1, devices_per_node=gpus, device=on, intra__link="nvlink")

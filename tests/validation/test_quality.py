@@ -12,14 +12,32 @@ from ssfx.schemes.search.recorded_network import Network
 
 
 def task(factor: float, ratio: float, optimizer: str = "sgd", unreached: float = 0.1) -> dict[str, Any]:
-    return {"family": "conv", "optimizer": optimizer, "clipped": False, "compression": ratio, "grows": False,
-            "ranks": 4, "batch": 32, "seeds": 1, "unreached": unreached, "longest_steps": 2000, "delay_steps": 0.0,
-            "factor": factor, "each": [[0.0, factor]]}  # fmt: skip
+    return {
+        "family": "conv",
+        "optimizer": optimizer,
+        "clipped": False,
+        "compression": ratio,
+        "grows": False,
+        "ranks": 4,
+        "batch": 32,
+        "seeds": 1,
+        "unreached": unreached,
+        "longest_steps": 2000,
+        "delay_steps": 0.0,
+        "factor": factor,
+        "each": [[0.0, factor]],
+    }
 
 
 def method(density: float, **tasks: dict[str, Any]) -> dict[str, Any]:
-    return {"words": "top-k", "collective": "all_gather", "calls": "each", "compressor": "topk", "density": density,
-            "tasks": tasks}  # fmt: skip
+    return {
+        "words": "top-k",
+        "collective": "all_gather",
+        "calls": "each",
+        "compressor": "topk",
+        "density": density,
+        "tasks": tasks,
+    }
 
 
 def scored(*methods: dict[str, Any]) -> dict[str, dict[tuple[str, str], tuple[float, float, bool]]]:
@@ -56,10 +74,11 @@ def test_a_ratio_is_predicted_from_others_and_beyond_a_factor_of_two_that_is_sai
     found = scored(*rows)
     assert found == {
         BY_RATIO: {
-            ("small", "10x"): (1.3, 1.2, False), ("small", "18x"): (1.2, 1.3, False),
+            ("small", "10x"): (1.3, 1.2, False),
+            ("small", "18x"): (1.2, 1.3, False),
             ("small", "100x"): (1.3, 2.0, True),
         },
-    }  # fmt: skip
+    }
     within, beyond, _ = (scores for _, scores in quality(rows)[0].scores())
     assert (within.count, beyond.count) == (2, 1)
     assert beyond.mean == pytest.approx(0.35)

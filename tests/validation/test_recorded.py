@@ -180,8 +180,9 @@ def test_a_run_whose_machine_slows_down_midway_is_compared_step_by_step(rows):
     )
     assert always.compute == pytest.approx(2 * usual.compute)
     assert [step.compute for step in later.steps] == [
-        *(step.compute for step in usual.steps[: count // 2]), *(step.compute for step in always.steps[count // 2 :]),
-    ]  # fmt: skip
+        *(step.compute for step in usual.steps[: count // 2]),
+        *(step.compute for step in always.steps[count // 2 :]),
+    ]
     errors = sorted(one.pair(by="steps").error for one in (usual, later, always))
     assert errors[2] - errors[0] < 0.1  # where one factor for the whole run would be off by half
 

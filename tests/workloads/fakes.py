@@ -16,9 +16,16 @@ WORKLOADS = {"resnet_tiny": "digits", "lstm_tiny": "stdlib_text", "gpt2_tiny": "
 
 def make_case(**changes: Any) -> Case:
     chosen: dict[str, Any] = {
-        "experiment": "test", "model": "resnet_tiny", "dataset": "digits", "scheme": "ddp", "cluster": "local",
-        "world_size": 1, "batch_size": 4, "steps": 4, "warmup_steps": 0,
-    }  # fmt: skip
+        "experiment": "test",
+        "model": "resnet_tiny",
+        "dataset": "digits",
+        "scheme": "ddp",
+        "cluster": "local",
+        "world_size": 1,
+        "batch_size": 4,
+        "steps": 4,
+        "warmup_steps": 0,
+    }
     return Case(**(chosen | changes))
 
 

@@ -43,9 +43,15 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 def test_a_data_set_trains_and_resumes(pair: Pool, tmp_path: Path, kind: str) -> None:
     model, dataset, metric = CASES[kind]
     changes = {
-        "model": f"{OWN}:{model}", "dataset": dataset, "steps": 5, "checkpoint_every": 2, "batch_size": 2,
-        "evaluate": metric is not None, "optimizer": "adam", "lr": 1e-3,
-    }  # fmt: skip
+        "model": f"{OWN}:{model}",
+        "dataset": dataset,
+        "steps": 5,
+        "checkpoint_every": 2,
+        "batch_size": 2,
+        "evaluate": metric is not None,
+        "optimizer": "adam",
+        "lr": 1e-3,
+    }
     dense = pair.run(work.run, 2, str(tmp_path / "dense"), {**changes, "scheme": "ddp"}, None)
     assert all(math.isfinite(loss) for rank in dense for loss in rank["losses"].values())
 

@@ -61,9 +61,14 @@ def test_a_run_starts_from_the_weights_and_says_so(bert: Path) -> None:
     def trained(weights: str) -> tuple[float, tuple[str, ...]]:
         losses = []
         case = make_case(
-            model="bert_mini", dataset="generated_questions", scheme="ddp", steps=1, world_size=1, evaluate=False,
+            model="bert_mini",
+            dataset="generated_questions",
+            scheme="ddp",
+            steps=1,
+            world_size=1,
+            evaluate=False,
             initial_weights=weights,
-        )  # fmt: skip
+        )
         result = train(case, lambda record: losses.append(record.loss), ssfx.attach)
         return losses[0], result.notes
 

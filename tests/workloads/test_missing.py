@@ -54,8 +54,12 @@ def test_joint_selection_misses_what_a_sort_by_hand_misses(
     pair: Pool, tensors: list[tuple[int, float]], density: float, degree: int
 ) -> None:
     options = {
-        "scheme": "fused_all", "fusion_degree": degree, "density": density, "compressor": "topk", "memory": "none",
-    }  # fmt: skip
+        "scheme": "fused_all",
+        "fusion_degree": degree,
+        "density": density,
+        "compressor": "topk",
+        "memory": "none",
+    }
     for seen in pair.run(missing, 2, tensors, 2, options):
         assert seen.together == math.ceil(degree * len(tensors) / 100)
         assert seen.rates == pytest.approx(seen.by_hand)

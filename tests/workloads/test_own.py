@@ -116,8 +116,10 @@ def test_a_file_that_it_names_is_part_of_what_it_is(tmp_path: Path) -> None:
 
 def test_both_ways_to_name_a_function_build_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(FILE).parents[1])
-    sizes = [sum(p.numel() for p in models[name].build().parameters())
-             for name in ("workloads.own_models:small", "workloads/own_models.py:small", f"{FILE}:small")]  # fmt: skip
+    sizes = [
+        sum(p.numel() for p in models[name].build().parameters())
+        for name in ("workloads.own_models:small", "workloads/own_models.py:small", f"{FILE}:small")
+    ]
     assert sizes == [323, 323, 323]
 
 

@@ -9,9 +9,25 @@ from ssfx.lab.workloads.own_batch import counted_batch, own_batch, timed_batch, 
 
 FILE = Path(__file__).with_name("own_counted.py")
 EVERY = [
-    "tied", "shared", "frozen", "buffered", "lazy", "built_in_forward", "unused", "of_the_loss", "checkpointed",
-    "recurrent", "parametrized", "gradient_penalty", "gpt2", "bert", "bert_without_its_pooler", "albert", "t5", "llama",
-]  # fmt: skip
+    "tied",
+    "shared",
+    "frozen",
+    "buffered",
+    "lazy",
+    "built_in_forward",
+    "unused",
+    "of_the_loss",
+    "checkpointed",
+    "recurrent",
+    "parametrized",
+    "gradient_penalty",
+    "gpt2",
+    "bert",
+    "bert_without_its_pooler",
+    "albert",
+    "t5",
+    "llama",
+]
 
 
 def trained(model):

@@ -61,12 +61,17 @@ def test_there_is_data_for_the_models_that_are_tried() -> None:
 @pytest.mark.nightly
 def test_every_model_trains_in_bf16_on_a_cpu_without_avx512(onednn: str, aten: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True,
+        [sys.executable, "-c", PROGRAM],
+        check=False,
+        capture_output=True,
+        text=True,
         env={
-            **os.environ, "ONEDNN_MAX_CPU_ISA": onednn, "ATEN_CPU_CAPABILITY": aten,
+            **os.environ,
+            "ONEDNN_MAX_CPU_ISA": onednn,
+            "ATEN_CPU_CAPABILITY": aten,
             "PYTHONPATH": os.pathsep.join([str(HERE.parent), *sys.path]),
         },
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert set(found) == set(TRAINABLE)

@@ -124,10 +124,12 @@ def test_impossible_profiles_are_refused(wrong: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"), ({"model": "a\nb"}, "is no name"),
-        ({"optimizer": "\x1b[2J"}, "is no name"), ({"device": "cpu\r"}, "is no name"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"model": "a\nb"}, "is no name"),
+        ({"optimizer": "\x1b[2J"}, "is no name"),
+        ({"device": "cpu\r"}, "is no name"),
     ],
-)  # fmt: skip
+)
 def test_a_file_of_no_batch_or_of_names_that_no_line_shows_is_refused(wrong: dict[str, object], why: str) -> None:
     raw = json.loads(load_shipped("lstm_tiny").to_json())
     with pytest.raises(ValueError, match=why):

@@ -62,12 +62,21 @@ def test_every_scheme_resumes_exactly_within_a_schedule(pair: Pool, tmp_path: Pa
     cut = random.Random(scheme).randint(steps // 2 + 1, steps - 1)  # the only checkpoint, with the plan in use
     options = usual(scheme, 0.05)
     changes: dict[str, object] = {
-        "compressor": options.pop("compressor", None), "density": options.pop("density", None),
-        "scheme": scheme, "model": "vgg_mini", "steps": steps, "checkpoint_every": cut, "lr": 0.02,
-        "schedule": "step", "milestones": (0.5, 0.8), "lr_warmup": 0.3, "scale_lr_by_ranks": True,
+        "compressor": options.pop("compressor", None),
+        "density": options.pop("density", None),
+        "scheme": scheme,
+        "model": "vgg_mini",
+        "steps": steps,
+        "checkpoint_every": cut,
+        "lr": 0.02,
+        "schedule": "step",
+        "milestones": (0.5, 0.8),
+        "lr_warmup": 0.3,
+        "scale_lr_by_ranks": True,
         "scheme_options": options | ({"profile_iters": 2} if schemes[scheme].profiled else {}),
-        "evaluate": True, "evaluate_every": 3,
-    }  # fmt: skip
+        "evaluate": True,
+        "evaluate_every": 3,
+    }
     whole = pair.run(work.run, 2, str(tmp_path), changes, None)
     resumed = pair.run(work.run, 2, str(tmp_path), changes, None)
     for one, two in zip(whole, resumed, strict=True):

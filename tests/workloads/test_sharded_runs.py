@@ -50,9 +50,15 @@ def test_a_sharded_run_is_that_of_the_whole_model(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{**VGG, **FOUR_BITS}, {**LSTM, **FOUR_BITS, "memory": "residual", "accumulate": 2},
-                                     {**LSTM, "weights": "qsgd(bits=8,norm=max,nearest=True)", "exempt": ("vectors",)}],
-                         ids=["vgg", "lstm", "weights"])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {**VGG, **FOUR_BITS},
+        {**LSTM, **FOUR_BITS, "memory": "residual", "accumulate": 2},
+        {**LSTM, "weights": "qsgd(bits=8,norm=max,nearest=True)", "exempt": ("vectors",)},
+    ],
+    ids=["vgg", "lstm", "weights"],
+)
 def test_a_sharded_run_resumes_exactly(pair: Pool, tmp_path: Path, changes: dict[str, Any]) -> None:
     changes = {**changes, **SHARDED, "steps": 6, "checkpoint_every": 2, "evaluate_every": 3}
     whole = pair.run(run, 2, str(tmp_path / "whole"), changes, None, None)
@@ -83,8 +89,10 @@ def test_replicas_of_shards_train_and_send_less(four: Pool, tmp_path: Path) -> N
     }
     both = {**shared, "shard_compressor": "qsgd(bits=8,norm=max)"}
     native = {**shared, "scheme": "ddp", "density": None, "memory": None}
-    sent = [four.run(run, 4, str(tmp_path / str(number)), changes, None, None)[0]["sent"]
-            for number, changes in enumerate((both, shared, native))]  # fmt: skip
+    sent = [
+        four.run(run, 4, str(tmp_path / str(number)), changes, None, None)[0]["sent"]
+        for number, changes in enumerate((both, shared, native))
+    ]
     assert sent[0] < sent[1] < sent[2]
 
 
@@ -164,7 +172,10 @@ def run(
     weights = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in made[1].parameters()]
     dist.barrier()
     return {
-        "result": result, "losses": {one.step: one.loss for one in records}, "sent": records[-1].sent_bytes,
-        "skipped": [one.step for one in records if one.skipped], "points": [one.evaluated for one in records],
+        "result": result,
+        "losses": {one.step: one.loss for one in records},
+        "sent": records[-1].sent_bytes,
+        "skipped": [one.step for one in records if one.skipped],
+        "points": [one.evaluated for one in records],
         "finite": all(bool(torch.isfinite(w).all()) for w in weights),
-    }  # fmt: skip
+    }

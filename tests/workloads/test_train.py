@@ -55,8 +55,14 @@ def test_attach_gets_the_case() -> None:
         )
     )
     assert recorder.sync.options == {
-        "scheme": "wfbp", "compressor": "topk", "density": 0.1, "memory": "none", "seed": 3, "scaler": None, "a": 1,
-    }  # fmt: skip
+        "scheme": "wfbp",
+        "compressor": "topk",
+        "density": 0.1,
+        "memory": "none",
+        "seed": 3,
+        "scaler": None,
+        "a": 1,
+    }
 
 
 def test_auto_is_told_the_steps_of_the_run() -> None:

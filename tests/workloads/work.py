@@ -77,6 +77,9 @@ def run(
         return None
     weights = b"".join(value.numpy().tobytes() for value in attached[0]._model.state_dict().values())
     return {
-        "result": result, "losses": losses, "plan": attached[0].plan.digest, "points": points,
+        "result": result,
+        "losses": losses,
+        "plan": attached[0].plan.digest,
+        "points": points,
         "weights": hashlib.sha256(weights).hexdigest(),
-    }  # fmt: skip
+    }

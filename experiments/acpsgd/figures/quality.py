@@ -102,9 +102,12 @@ ONE_NUMBER = (
     "The paper prints the accuracy of ACP-SGD alone (94.1 and 94.6 %), so that no gap of its own stands beside ours."
 )
 FIG6 = long_figure(
-    "acpsgd.fig6", "Accuracy of S-SGD, Power-SGD and ACP-SGD", panels(method, COLOURS, "S-SGD"),
-    Judged(_fig6_verdicts, cost=COST), notes=(ONE_NUMBER,),
-)  # fmt: skip
+    "acpsgd.fig6",
+    "Accuracy of S-SGD, Power-SGD and ACP-SGD",
+    panels(method, COLOURS, "S-SGD"),
+    Judged(_fig6_verdicts, cost=COST),
+    notes=(ONE_NUMBER,),
+)
 
 
 # ---- Fig. 7: without error feedback, without reuse -------------------------------------------------------------------

@@ -61,8 +61,10 @@ def _fig2(rows: list[Row]) -> list[Bars]:
     for model, (_, key, _) in MODELS.items():
         known = {name: number(f"acpsgd.table3.{key}.{name}") / 1e3 for name in ("ssgd", "powersgd")}
         if model == "ResNet-50":
-            known |= {name: known["ssgd"] * number(f"acpsgd.fig2.{claim}")
-                      for name, claim in (("signsgd", "sign"), ("topk", "topk"))}  # fmt: skip
+            known |= {
+                name: known["ssgd"] * number(f"acpsgd.fig2.{claim}")
+                for name, claim in (("signsgd", "sign"), ("topk", "topk"))
+            }
         paper = {name: (value, value) for name, value in known.items()}
         bars = [bar(rows, name, Setup(model), paper=paper.get(name)) for name in (*COMPRESSORS, AUTO)]
         panels.append(Bars(model, bars, "iteration (s)"))
@@ -92,17 +94,25 @@ def _power_small(steps: Steps) -> tuple[bool, str]:
 
 
 FIG2 = Figure(
-    "acpsgd.fig2", "Iteration times of S-SGD and three compressors", Panels(_fig2),
-    Judged(lambda rows: [absent("acpsgd.fig2.oom", NO_MEMORY)] if by_calibration(rows) else [], ratios, {
-        "acpsgd.intro.ssgd_faster": _dense_faster, "acpsgd.fig2.topk_large": _topk_large,
-        "acpsgd.fig2.power_best": in_all(
-            "best for {} of {} models",
-            lambda steps: (lead(steps, "powersgd", COMPRESSORS[1:], Setup(model)) for model in MODELS),
-        ),
-        "acpsgd.fig2.power_small": _power_small,
-    }),
-    needs=simulated("acpsgd_models"), notes=(NOTE,),
-)  # fmt: skip
+    "acpsgd.fig2",
+    "Iteration times of S-SGD and three compressors",
+    Panels(_fig2),
+    Judged(
+        lambda rows: [absent("acpsgd.fig2.oom", NO_MEMORY)] if by_calibration(rows) else [],
+        ratios,
+        {
+            "acpsgd.intro.ssgd_faster": _dense_faster,
+            "acpsgd.fig2.topk_large": _topk_large,
+            "acpsgd.fig2.power_best": in_all(
+                "best for {} of {} models",
+                lambda steps: (lead(steps, "powersgd", COMPRESSORS[1:], Setup(model)) for model in MODELS),
+            ),
+            "acpsgd.fig2.power_small": _power_small,
+        },
+    ),
+    needs=simulated("acpsgd_models"),
+    notes=(NOTE,),
+)
 
 
 def _table3(rows: list[Row]) -> list[Bars]:
@@ -149,7 +159,9 @@ def _star_small(steps: Steps) -> tuple[bool, str]:
 
 
 TABLE3 = Figure(
-    "acpsgd.table3", "Iteration times of ACP-SGD and three other methods", Panels(_table3),
+    "acpsgd.table3",
+    "Iteration times of ACP-SGD and three other methods",
+    Panels(_table3),
     Judged(
         predictions=_table3_predictions,
         orders={
@@ -160,8 +172,10 @@ TABLE3 = Figure(
             "acpsgd.table3.star_small": _star_small,
         },
     ),
-    needs=simulated("acpsgd_models"), said=_table3_finding, notes=(NOTE,),
-)  # fmt: skip
+    needs=simulated("acpsgd_models"),
+    said=_table3_finding,
+    notes=(NOTE,),
+)
 
 
 # ---- Figs. 3 and 8: parts of an iteration ----------------------------------------------------------------------------
@@ -182,11 +196,13 @@ def _fig3_predictions() -> Iterator[Prediction]:
 
 
 FIG3 = Figure(
-    "acpsgd.fig3", "Parts of an iteration: S-SGD and three compressors",
+    "acpsgd.fig3",
+    "Parts of an iteration: S-SGD and three compressors",
     Parts(lambda rows: {model: parts(rows, (*COMPRESSORS, AUTO), model) for model in SMALL}),
     Judged(predictions=_fig3_predictions, orders={"acpsgd.fig3.sign_cheap": _sign_cheap}),
-    needs=simulated("acpsgd_models"), notes=(NOTE,),
-)  # fmt: skip
+    needs=simulated("acpsgd_models"),
+    notes=(NOTE,),
+)
 
 NO_NUMBER = "the paper does not say which share of linear scaling is almost linear; its own time of a step gives 81 %"
 
@@ -197,11 +213,13 @@ def _linear(steps: Steps) -> tuple[Outcome, str]:
 
 
 FIG8 = Figure(
-    "acpsgd.fig8", "Parts of an iteration: ACP-SGD and three other methods",
+    "acpsgd.fig8",
+    "Parts of an iteration: ACP-SGD and three other methods",
     Parts(lambda rows: {model: parts(rows, (*LOW_RANK, AUTO), model) for model in SMALL}),
     Judged(orders={"acpsgd.fig8.linear": _linear}, not_comparable={"acpsgd.fig8.linear": NO_NUMBER}),
-    needs=simulated("acpsgd_models"), notes=(NOTE,),
-)  # fmt: skip
+    needs=simulated("acpsgd_models"),
+    notes=(NOTE,),
+)
 
 
 # ---- Figs. 9 and 10: overlap, fusion and the size of buffers ---------------------------------------------------------
@@ -236,13 +254,16 @@ def _fusion_power_most(steps: Steps) -> tuple[bool, str]:
 
 
 FIG9 = Figure(
-    "acpsgd.fig9", "Gain of overlap (WFBP) and fusion (TF)", Panels(_fig9),
+    "acpsgd.fig9",
+    "Gain of overlap (WFBP) and fusion (TF)",
+    Panels(_fig9),
     Judged(
-        lambda _: [absent("acpsgd.fig9.power_wfbp", ONE_PLAN, "not comparable")], ratios,
+        lambda _: [absent("acpsgd.fig9.power_wfbp", ONE_PLAN, "not comparable")],
+        ratios,
         {"acpsgd.fig9.tf_power_most": _fusion_power_most},
     ),
     needs=simulated("acpsgd_fusion"),
-)  # fmt: skip
+)
 
 SIZES_MB = (0, 1, 5, 25, 100, 500, 1500)
 BUFFER_RANKS = (32, 256)
@@ -277,16 +298,25 @@ def _fig10_sizes(rows: list[Row]) -> list[Verdict]:
 
 
 FIG10 = Figure(
-    "acpsgd.fig10", "Iteration time by buffer size", Panels(_fig10),
-    Judged(_fig10_sizes, ratios, {
-        "acpsgd.fig10.acp_below": in_all(
-            "below in {} of {} points",
-            lambda steps: (buffered_s("powersgd-star", rank, mb)(steps) / buffered_s("acpsgd", rank, mb)(steps) - 1
-                           for rank in BUFFER_RANKS for mb in SIZES_MB),
-        ),
-    }),
+    "acpsgd.fig10",
+    "Iteration time by buffer size",
+    Panels(_fig10),
+    Judged(
+        _fig10_sizes,
+        ratios,
+        {
+            "acpsgd.fig10.acp_below": in_all(
+                "below in {} of {} points",
+                lambda steps: (
+                    buffered_s("powersgd-star", rank, mb)(steps) / buffered_s("acpsgd", rank, mb)(steps) - 1
+                    for rank in BUFFER_RANKS
+                    for mb in SIZES_MB
+                ),
+            ),
+        },
+    ),
     needs=simulated("acpsgd_fusion"),
-)  # fmt: skip
+)
 
 
 # ---- Figs. 11 to 13: sweeps ------------------------------------------------------------------------------------------
@@ -321,10 +351,13 @@ def _fig11_settings(rows: list[Row]) -> list[Verdict]:
 
 
 FIG11 = Figure(
-    "acpsgd.fig11", "Iteration time by batch size and by rank", Panels(_fig11), Judged(_fig11_settings, ratios),
+    "acpsgd.fig11",
+    "Iteration time by batch size and by rank",
+    Panels(_fig11),
+    Judged(_fig11_settings, ratios),
     needs=simulated("acpsgd_sweeps"),
     notes=(f"{NOTE} It chooses ranks of its own, so that its line in (b) is level.",),
-)  # fmt: skip
+)
 
 
 def _fig12(rows: list[Row]) -> list[Bars | Lines]:
@@ -337,21 +370,26 @@ def _fig12(rows: list[Row]) -> list[Bars | Lines]:
 
 
 FIG12 = Figure(
-    "acpsgd.fig12", "Iteration time by number of GPUs",
+    "acpsgd.fig12",
+    "Iteration time by number of GPUs",
     Panels(_fig12, lambda rows: [row for row in rows if row.case.cluster.name == "acpsgd_10gbe"]),
     Judged(lambda _: [held("acpsgd.headline.gpus", (float(min(GPUS)), float(max(GPUS))), tolerance=0.0)], ratios),
-    needs=simulated("acpsgd_sweeps"), notes=(NOTE,),
-)  # fmt: skip
+    needs=simulated("acpsgd_sweeps"),
+    notes=(NOTE,),
+)
 
 
 def _fig13(rows: list[Row]) -> list[Bars]:
     """Return one panel a network and model; the paper prints ratios only."""
     panels = [
-        Bars(f"{model}, {label}", [bar(rows, name, Setup(model, network=network)) for name in (*FUSED, AUTO)],
-             "iteration (s)")
+        Bars(
+            f"{model}, {label}",
+            [bar(rows, name, Setup(model, network=network)) for name in (*FUSED, AUTO)],
+            "iteration (s)",
+        )
         for network, label in SHOWN.items()
         for model in SMALL
-    ]  # fmt: skip
+    ]
     title = "gain over S-SGD: ResNet-50, then BERT-Base"
     return [*panels, prediction_bars(rows, about("acpsgd.fig13", ratios()), title, COLOURS, logarithmic=True)]
 
@@ -362,14 +400,21 @@ def _networks(rows: list[Row]) -> list[Verdict]:
 
 
 FIG13 = Figure(
-    "acpsgd.fig13", "Iteration time on three networks", Panels(_fig13),
+    "acpsgd.fig13",
+    "Iteration time on three networks",
+    Panels(_fig13),
     Judged(
-        _networks, ratios,
-        {"acpsgd.fig13.best": in_all(
-            "fastest in {} of {} cases",
-            lambda steps: (lead(steps, "acpsgd", FUSED, Setup(model, network=network))
-                           for model in SMALL for network in SHOWN),
-        )},
+        _networks,
+        ratios,
+        {
+            "acpsgd.fig13.best": in_all(
+                "fastest in {} of {} cases",
+                lambda steps: (
+                    lead(steps, "acpsgd", FUSED, Setup(model, network=network)) for model in SMALL for network in SHOWN
+                ),
+            )
+        },
     ),
-    needs=simulated("acpsgd_sweeps"), notes=(NOTE,),
-)  # fmt: skip
+    needs=simulated("acpsgd_sweeps"),
+    notes=(NOTE,),
+)

@@ -106,9 +106,13 @@ def _verdict(claim: PaperClaim, rows: Sequence[Row]) -> Verdict | None:
     source: Source = "emulated" if any(row.origin.kind == "emulated" for row in used) else "measured"
     single = claim.bounds[0] == claim.bounds[1]
     verdict = compared(
-        claim.id, claim.bounds, (min(values), max(values)), relative=NEAR if single else 0.0,
-        unit="%" if claim.unit == "percent" else claim.unit or "", source=source,
-    )  # fmt: skip
+        claim.id,
+        claim.bounds,
+        (min(values), max(values)),
+        relative=NEAR if single else 0.0,
+        unit="%" if claim.unit == "percent" else claim.unit or "",
+        source=source,
+    )
     verdict = replace(verdict, command=f"ssfx run experiment={experiment} preset=short", cost="minutes on this machine")
     cases = [row.case for row in used]
     if all(_fits(claim, case) for case in cases):
@@ -121,9 +125,15 @@ def _verdict(claim: PaperClaim, rows: Sequence[Row]) -> Verdict | None:
 def _setting(row: Row, *, compression: bool) -> tuple[str, ...]:
     case = row.case
     parts = (
-        case.model, case.dataset, case.world_size, case.device, case.batch_size, case.precision, case.threads,
+        case.model,
+        case.dataset,
+        case.world_size,
+        case.device,
+        case.batch_size,
+        case.precision,
+        case.threads,
         case.sharding,
-    )  # fmt: skip
+    )
     how = (case.compressor, case.density, case.memory) if compression else ()
     return (row.origin.kind, row.origin.hardware, *map(str, (*parts, case.steps, *how)))
 

@@ -90,10 +90,17 @@ def outcome_of_order(leads: Sequence[float], error: float | None) -> tuple[Outco
 
 
 def compared(
-    claim: str, stated: float | tuple[float, float], ours: float | tuple[float, float], *, relative: float = 0.0,
-    decimals: int | None = None, unit: str = "", source: Source = "computed", calibration: str = "",
+    claim: str,
+    stated: float | tuple[float, float],
+    ours: float | tuple[float, float],
+    *,
+    relative: float = 0.0,
+    decimals: int | None = None,
+    unit: str = "",
+    source: Source = "computed",
+    calibration: str = "",
     reason: str = "",
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     """Return the verdict on a number: our range against the stated one, widened by `relative` for printed digits.
 
     Agrees: ours lies inside. Partly: they overlap. Disagrees: they do not; then the reason, if none is given, is the
@@ -144,8 +151,12 @@ Column = Outcome | Literal["restated"]
 COLUMNS: tuple[Column, ...] = (*JUDGED, "restated", "not comparable", "not attempted")
 """What claims are counted under: the outcome, or "restated" for those that could hardly have come out otherwise."""
 PAPERS = {
-    "ssfusion": "SSFusion", "acpsgd": "ACP-SGD", "mergecomp": "MergeComp", "micro": "MiCRO", "s2reducer": "S2 Reducer",
-}  # fmt: skip
+    "ssfusion": "SSFusion",
+    "acpsgd": "ACP-SGD",
+    "mergecomp": "MergeComp",
+    "micro": "MiCRO",
+    "s2reducer": "S2 Reducer",
+}
 """Papers by the name of their ledger, in the order in which they are shown."""
 
 

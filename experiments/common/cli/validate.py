@@ -127,15 +127,23 @@ def _summary(groups: Sequence[Group]) -> None:
             say(
                 f"{how}: simulated times of {total.count} recorded runs are {100 * total.mean:.1f} % off on average, "
                 f"{100 * beyond.mean:.0f} % in the part beyond compute",
-                "  ", "", bold=how == "blind",
-            )  # fmt: skip
+                "  ",
+                "",
+                bold=how == "blind",
+            )
     if printed := published(groups):
         columns = ("published", "n", "mean error", "of no effect", "largest", "orderings right")
         rows = [
-            (group.name, str(total.count), percent(total.mean), percent(group.no_effect()),
-             percent(total.maximum, ".0f"), f"{total.ordered} of {total.orderings}")
+            (
+                group.name,
+                str(total.count),
+                percent(total.mean),
+                percent(group.no_effect()),
+                percent(total.maximum, ".0f"),
+                f"{total.ordered} of {total.orderings}",
+            )
             for group, total in ((group, group.total) for group in printed)
-        ]  # fmt: skip
+        ]
         click.echo()
         print_table(columns, rows, right=set(columns[1:]))
         say("of no effect: the mean error of a simulator in which no method changes a step", "  ", "")
@@ -160,10 +168,17 @@ def _sets_of(group: Group, heading: str) -> None:
     beside = ("of no effect",) if group.over_dense else ()
     columns = (heading, "n", "mean error", *beside, "median", "largest", "bias")
     rows = [
-        (name, str(one.count), percent(one.mean), *(percent(group.no_effect(name)) for _ in beside),
-         percent(one.median), percent(one.maximum, ".0f"), percent(one.bias, "+.0f"))
+        (
+            name,
+            str(one.count),
+            percent(one.mean),
+            *(percent(group.no_effect(name)) for _ in beside),
+            percent(one.median),
+            percent(one.maximum, ".0f"),
+            percent(one.bias, "+.0f"),
+        )
         for name, one in group.scores()
-    ]  # fmt: skip
+    ]
     click.echo()
     print_table(columns, rows, right=set(columns[1:]))
 
@@ -172,20 +187,30 @@ def _plain(group: Group) -> dict[str, Any]:
     """Return the scores of a group and of its sets as what JSON can hold."""
     sets = {name: _plain_scores(group, name, scores) for name, scores in group.scores()}
     return {
-        "name": group.name, "title": group.title, "calibrated_on": group.calibrated_on, "tested_on": group.tested_on,
-        "unit": group.unit, **sets.pop("all"), "sets": sets, "notes": list(group.notes),
-    }  # fmt: skip
+        "name": group.name,
+        "title": group.title,
+        "calibrated_on": group.calibrated_on,
+        "tested_on": group.tested_on,
+        "unit": group.unit,
+        **sets.pop("all"),
+        "sets": sets,
+        "notes": list(group.notes),
+    }
 
 
 def _plain_scores(group: Group, name: str, scores: Scores) -> dict[str, Any]:
     beyond = group.beyond(name)
     return {
-        "count": scores.count, "mean": scores.mean, "median": scores.median, "max": scores.maximum,
-        "bias": scores.bias, "tau": scores.tau,
+        "count": scores.count,
+        "mean": scores.mean,
+        "median": scores.median,
+        "max": scores.maximum,
+        "bias": scores.bias,
+        "tau": scores.tau,
         "orderings": {"right": scores.ordered, "of": scores.orderings},
         "beyond_compute": beyond and {"count": beyond.count, "mean": beyond.mean, "median": beyond.median},
         "no_effect": group.no_effect(name),
-    }  # fmt: skip
+    }
 
 
 def _show(group: Group) -> None:
@@ -194,11 +219,19 @@ def _show(group: Group) -> None:
     say(f"calibrated on: {group.calibrated_on}", "    ", "  ")
     say(f"tested on: {group.tested_on}", "    ", "  ")
     rows = [
-        (pair.panel, pair.label, *(f"{1e3 * value:.1f} ms" if group.unit == "s" else f"{value:.3g}x"
-                                   for value in (pair.predicted, pair.actual)),
-         percent(pair.error, "+.1f"), "extrapolated" if pair.extrapolated else "", pair.claim)
+        (
+            pair.panel,
+            pair.label,
+            *(
+                f"{1e3 * value:.1f} ms" if group.unit == "s" else f"{value:.3g}x"
+                for value in (pair.predicted, pair.actual)
+            ),
+            percent(pair.error, "+.1f"),
+            "extrapolated" if pair.extrapolated else "",
+            pair.claim,
+        )
         for pair in group.pairs
-    ]  # fmt: skip
+    ]
     print_table(
         ("panel", "what", "simulated", "actual", "error", "", "claim"), rows, right={"simulated", "actual", "error"}
     )
@@ -211,8 +244,9 @@ def _show(group: Group) -> None:
         say(
             f"inverted: {one.panel}: {one.slower} is {100 * one.gap:.0f} % above {one.faster}, "
             f"simulated {-100 * one.predicted_gap:.0f} % below",
-            "    ", "  ",
-        )  # fmt: skip
+            "    ",
+            "  ",
+        )
     if len(total.inversions) > _MOST_INVERSIONS:
         click.echo(f"  and {len(total.inversions) - _MOST_INVERSIONS} more")
     for note in group.notes:

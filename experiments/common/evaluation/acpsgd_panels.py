@@ -14,19 +14,34 @@ NOTE = f"{BY_QUALITY} {NO_PRINTED_TIMES}"
 """Of every figure that shows AUTO."""
 
 LABELS = {
-    "ssgd": "S-SGD", "signsgd": "Sign-SGD", "topk": "Top-k", "powersgd": "Power-SGD", "powersgd-star": "Power-SGD*",
-    "acpsgd": "ACP-SGD", AUTO: LABEL,
-}  # fmt: skip
+    "ssgd": "S-SGD",
+    "signsgd": "Sign-SGD",
+    "topk": "Top-k",
+    "powersgd": "Power-SGD",
+    "powersgd-star": "Power-SGD*",
+    "acpsgd": "ACP-SGD",
+    AUTO: LABEL,
+}
 COLOURS = {
-    "ssgd": "#5f5f5f", "signsgd": "#74b06f", "topk": "#b8860b", "powersgd": "#a8324a", "powersgd-star": "#8c6bb1",
-    "acpsgd": "#0072b2", AUTO: COLOUR,
-}  # fmt: skip
+    "ssgd": "#5f5f5f",
+    "signsgd": "#74b06f",
+    "topk": "#b8860b",
+    "powersgd": "#a8324a",
+    "powersgd-star": "#8c6bb1",
+    "acpsgd": "#0072b2",
+    AUTO: COLOUR,
+}
 
 
 def bar(
-    rows: Sequence[Row], name: str, setup: Setup, label: str = "", *, scale: float = 1.0,
+    rows: Sequence[Row],
+    name: str,
+    setup: Setup,
+    label: str = "",
+    *,
+    scale: float = 1.0,
     paper: tuple[float, float] | None = None,
-) -> Bar:  # fmt: skip
+) -> Bar:
     """Return the bar of one method's iteration time, in seconds times `scale`; variants have their method's colour."""
     values = values_by_calibration(_known(rows, name), lambda steps: scale * iteration_s(steps, name, setup))
     return Bar(label or LABELS[name], COLOURS[name_of(name)], values, paper)

@@ -209,9 +209,13 @@ def metric_of(row: Row) -> str:
 
 
 def judged_gaps(
-    found: Sequence[Task], claims: Mapping[str, str], printed: Mapping[str, float], dense: str = "ddp",
-    stands_for: str = "", missing: Callable[[str], str | Mapping[str, str]] = str,
-) -> list[Verdict]:  # fmt: skip
+    found: Sequence[Task],
+    claims: Mapping[str, str],
+    printed: Mapping[str, float],
+    dense: str = "ddp",
+    stands_for: str = "",
+    missing: Callable[[str], str | Mapping[str, str]] = str,
+) -> list[Verdict]:
     """Return a verdict on the claim of each method, of tasks that know it by the first; `missing` names it where none.
 
     It may also name all that is missing, with what there is of each (`there_is`).
@@ -291,9 +295,12 @@ def no_stand_in(claim: str, paper: str) -> Verdict:
 def lacking(missing: Missing) -> str:
     """Return what is missing in words: what no long run has, one seed, other seeds, and what sent too much."""
     known = missing if isinstance(missing, Mapping) else dict.fromkeys(missing, NO_ROW)
-    words = {NO_ROW: "no long row of {} yet", ONE_SEED: "one seed of {}, two are needed",
-             UNSHARED: "{} trained on other seeds than what it is compared with",
-             SENT_MORE: "{} sent far more of our small network than was set"}  # fmt: skip
+    words = {
+        NO_ROW: "no long row of {} yet",
+        ONE_SEED: "one seed of {}, two are needed",
+        UNSHARED: "{} trained on other seeds than what it is compared with",
+        SENT_MORE: "{} sent far more of our small network than was set",
+    }
     names = {why: ", ".join(name for name in known if known[name] == why) for why in words}
     return "; ".join(words[why].format(named) for why, named in names.items() if named) or f"{NO_ROW} yet"
 

@@ -30,14 +30,26 @@ from experiments.common.validation.published_steps import Steps, Value, number, 
 from ssfx.core.rows import Row
 
 LABELS = {
-    "fp16": "FP16", "dgc": "DGC", "topk": "Top-k", "randomk": "Rand-k", "ef_signsgd": "EFSignSGD", "qsgd": "QSGD",
-    "signsgd": "SignSGD, SigNUM", "onebit": "OneBit",
-}  # fmt: skip
+    "fp16": "FP16",
+    "dgc": "DGC",
+    "topk": "Top-k",
+    "randomk": "Rand-k",
+    "ef_signsgd": "EFSignSGD",
+    "qsgd": "QSGD",
+    "signsgd": "SignSGD, SigNUM",
+    "onebit": "OneBit",
+}
 """SigNUM is SignSGD of a momentum: on the wire and in time it is the same."""
 COLOURS = {
-    "fp16": "#56b4e9", "dgc": "#d55e00", "topk": "#b8860b", "randomk": "#8c564b", "ef_signsgd": "#009e73",
-    "qsgd": "#cc79a7", "signsgd": "#74b06f", "onebit": "#7a5195",
-}  # fmt: skip
+    "fp16": "#56b4e9",
+    "dgc": "#d55e00",
+    "topk": "#b8860b",
+    "randomk": "#8c564b",
+    "ef_signsgd": "#009e73",
+    "qsgd": "#cc79a7",
+    "signsgd": "#74b06f",
+    "onebit": "#7a5195",
+}
 DENSE, PINK = "#000000", "#cc79a7"
 GPUS = (2, 4, 8)
 WAYS = {"fp32": "ddp", "layerwise": "per_tensor", "mergecomp": "mergecomp"}

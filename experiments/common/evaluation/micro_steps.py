@@ -12,8 +12,12 @@ MODELS = {"resnet18_cifar10": "ResNet-18", "googlenet_cifar10": "GoogLeNet", "se
 LABELS = {"topk": "Top-k", "cltk": "CLT-k", "hard_threshold": "hard\nthreshold", "micro": "MiCRO"}
 DENSITIES: tuple[float, ...] = tuple(conf("experiment", "micro_clusters")["experiment"]["sweep"]["density"])
 SORTS_NOTHING = "the claim rests on sorting; our Top-k finds its threshold by histogram and sorts nothing"
-WORKERS = {2: (("nodes", 1), ("devices_per_node", 2)), 4: (("nodes", 1), ("devices_per_node", 4)),
-           8: (("nodes", 1),), 16: ()}  # fmt: skip
+WORKERS = {
+    2: (("nodes", 1), ("devices_per_node", 2)),
+    4: (("nodes", 1), ("devices_per_node", 4)),
+    8: (("nodes", 1),),
+    16: (),
+}
 
 
 def timed(name: str, model: str, density: float, workers: int = 16) -> Timed:

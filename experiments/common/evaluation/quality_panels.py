@@ -237,11 +237,18 @@ def lines(panel: Panel) -> list[dict[str, Any]]:
             relative, shared = panel.relative(method), panel.task.shared(method, panel.against) if panel.task else []
             base = [float(row.metrics[name] or 0.0) for row in panel.of(panel.against) if row.case.seed in shared]
             line |= {
-                "metric": name, "median": median(values), "lowest": min(values), "highest": max(values),
-                "runs": len(rows), "steps": rows[0].case.steps,
-                "sent": panel.sent(method), "baseline": median(base) if base else None, "seeds_of_both": len(shared),
-                "over_baseline": median(relative) if relative else None, "step_s": panel.step_s.get(method),
-            }  # fmt: skip
+                "metric": name,
+                "median": median(values),
+                "lowest": min(values),
+                "highest": max(values),
+                "runs": len(rows),
+                "steps": rows[0].case.steps,
+                "sent": panel.sent(method),
+                "baseline": median(base) if base else None,
+                "seeds_of_both": len(shared),
+                "over_baseline": median(relative) if relative else None,
+                "step_s": panel.step_s.get(method),
+            }
         found.append({**line, "paper_over_baseline": panel.printed.get(method)})
     return found
 
@@ -320,8 +327,14 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
     for y in absent if panel.task else ():
         taken = panel.methods[y] in printed and 100 * printed[panel.methods[y]] < (low + high) / 2
         said = f"no run of a seed of {words(panel.against)}" if panel.of(panel.methods[y]) else NO_ROW
-        axis.text(0.98 if taken else 0.02, y, said, ha="right" if taken else "left",
-                  transform=axis.get_yaxis_transform(), **ABSENT)  # fmt: skip
+        axis.text(
+            0.98 if taken else 0.02,
+            y,
+            said,
+            ha="right" if taken else "left",
+            transform=axis.get_yaxis_transform(),
+            **ABSENT,
+        )
     names = [(LABEL if method == AUTO else words(method)) + panel.mark(method) for method in panel.methods]
     axis.set_yticks(range(len(names)), names)
     for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):

@@ -147,9 +147,14 @@ def judge_predictions(rows: Sequence[Row], predictions: Iterable[Prediction]) ->
             low, high = sorted(ours_as_stated(claim_id, value) for value in (min(predicted), max(predicted)))
             stated = next(prediction.stated(claim_id) for prediction in listed if prediction.claim == claim_id)
             verdicts.append(
-                held(claim_id, (low, high), tolerance=_slack(claim_id, stated), source="simulated",
-                     calibration=calibration)
-            )  # fmt: skip
+                held(
+                    claim_id,
+                    (low, high),
+                    tolerance=_slack(claim_id, stated),
+                    source="simulated",
+                    calibration=calibration,
+                )
+            )
     return verdicts
 
 
@@ -214,9 +219,13 @@ def values_by_calibration(rows: Sequence[Row], value: Callable[[RowSteps], T]) -
 
 
 def prediction_bars(
-    rows: Sequence[Row], predictions: Iterable[Prediction], title: str, colours: Mapping[str, str], *,
+    rows: Sequence[Row],
+    predictions: Iterable[Prediction],
+    title: str,
+    colours: Mapping[str, str],
+    *,
     logarithmic: bool = False,
-) -> Bars:  # fmt: skip
+) -> Bars:
     """Return a panel of ratios: what the text prints as marks, and ours as bars; `colours` by label, grey otherwise."""
     bars = []
     for prediction in predictions:

@@ -142,8 +142,12 @@ def micro(errors: Array, step: int, state: State) -> Picks:
 
 
 RULES: dict[str, Callable[[Array, int, State], Any]] = {
-    "topk": topk, "cltk": cltk, "hardthr": hardthr, "sidco": sidco, "micro": micro,
-}  # fmt: skip
+    "topk": topk,
+    "cltk": cltk,
+    "hardthr": hardthr,
+    "sidco": sidco,
+    "micro": micro,
+}
 
 
 def build_up_without_common_part() -> float:

@@ -156,10 +156,18 @@ def place_of(group: Sequence[Row], clipped: bool | None = None) -> CheckedPlace 
     network = network_of(cluster)
     methods = [_method(row, network, clipped) for row in able if not _is_dense(row.case)]
     return CheckedPlace(
-        case.model, cluster.device, case.precision, str(case.cluster), network, gbps_per_device(cluster),
-        case.world_size, "never" not in where_checked(cluster), group[0].manifest["alone_s"], min(dense),
+        case.model,
+        cluster.device,
+        case.precision,
+        str(case.cluster),
+        network,
+        gbps_per_device(cluster),
+        case.world_size,
+        "never" not in where_checked(cluster),
+        group[0].manifest["alone_s"],
+        min(dense),
         tuple(methods),
-    )  # fmt: skip
+    )
 
 
 def _is_dense(case: Case) -> bool:
@@ -229,8 +237,10 @@ class Counted:
         where = f"; nine in ten of these have at most {self.most_gbps:.3g} Gbit/s per GPU" if self.sure else ""
         known = (
             f"In {self.known:,} of those the time to quality is shorter, by {together(self.records)}. For the "
-            f"other {self.faster - self.known:,}" if self.known else "For all of those"
-        )  # fmt: skip
+            f"other {self.faster - self.known:,}"
+            if self.known
+            else "For all of those"
+        )
         return (
             f"In {self.sure:,} of {self.set_ups:,} simulated configurations that fit, compression surely shortens the "
             f"time to quality{where}. In {self.faster:,} it shortens the step by its times. {known} the quality is "
@@ -265,10 +275,14 @@ def counted(found: Iterable[CheckedPlace]) -> Counted:
     sure = [place for place, one in known if place.surely(one)]
     surely = sorted(place.gbps for place in sure)
     return Counted(
-        len(pairs), len(faster), len(known), len(sure), sum(place.checked for place in sure),
+        len(pairs),
+        len(faster),
+        len(known),
+        len(sure),
+        sum(place.checked for place in sure),
         surely[ceil(0.9 * len(surely)) - 1] if surely else 0.0,
         tuple(sorted({one.records for _, one in known})),
-    )  # fmt: skip
+    )
 
 
 def needed_gbps(found: Iterable[CheckedPlace], share: float, *, compressed: bool) -> float:
@@ -306,13 +320,17 @@ def map_lines(found: Iterable[CheckedPlace]) -> list[dict[str, Any]]:
     groups = grouped(on_the_map(found), lambda one: (one.device, one.precision, one.network, one.gbps))
     return [
         {
-            "device": device, "precision": precision, "network": network, "gbps": gbps,
+            "device": device,
+            "precision": precision,
+            "network": network,
+            "gbps": gbps,
             "affords": round(median(one.affords for one in here), 3),
-            "shorter": sum(one.surely_shorter for one in here), "wins": sum(bool(one.wins) for one in here),
+            "shorter": sum(one.surely_shorter for one in here),
+            "wins": sum(bool(one.wins) for one in here),
             "models": len(here),
         }
         for (device, precision, network, gbps), here in sorted(groups.items())
-    ]  # fmt: skip
+    ]
 
 
 # ---- and if the simulator errs as it is known to --------------------------------------------------------------------

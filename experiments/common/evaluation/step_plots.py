@@ -105,9 +105,14 @@ def _bars(panel: Bars, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any]]
         for calibration, place in PLACES.items():
             if calibration in bar.values:
                 axis.bar(
-                    x + place * (len(bar.values) > 1), bar.values[calibration], 0.37, color=bar.colour,
-                    hatch=HATCHES[calibration], edgecolor="white", linewidth=0,
-                )  # fmt: skip
+                    x + place * (len(bar.values) > 1),
+                    bar.values[calibration],
+                    0.37,
+                    color=bar.colour,
+                    hatch=HATCHES[calibration],
+                    edgecolor="white",
+                    linewidth=0,
+                )
         if bar.paper is not None:
             axis.plot([x] * len(set(bar.paper)), sorted(set(bar.paper)), **PAPER)
             keys["paper"] = plt.Line2D([], [], **PAPER)
@@ -132,9 +137,13 @@ def _lines(panel: Lines, axis: Axes, keys: dict[str, Any]) -> list[dict[str, Any
         for calibration, points in line.points.items():
             if points:
                 axis.plot(
-                    *zip(*sorted(points), strict=True), color=line.colour, marker="o", markersize=2.5, linewidth=1.1,
+                    *zip(*sorted(points), strict=True),
+                    color=line.colour,
+                    marker="o",
+                    markersize=2.5,
+                    linewidth=1.1,
                     linestyle=DASHES[calibration],
-                )  # fmt: skip
+                )
             origin = f"simulated ({calibration})"
             table += [
                 {"panel": panel.title, "method": line.label, "origin": origin, "x": x, "y": y}
@@ -177,9 +186,15 @@ class Parts:
                     bottom, line = 0.0, {"panel": title, "method": method.replace("\n", " "), "origin": calibration}
                     for part, seconds in parts_s(row).items():
                         axis.bar(
-                            place, 1e3 * seconds, 0.37, bottom=1e3 * bottom, color=PARTS[part][1],
-                            hatch=HATCHES[calibration], edgecolor="white", linewidth=0,
-                        )  # fmt: skip
+                            place,
+                            1e3 * seconds,
+                            0.37,
+                            bottom=1e3 * bottom,
+                            color=PARTS[part][1],
+                            hatch=HATCHES[calibration],
+                            edgecolor="white",
+                            linewidth=0,
+                        )
                         bottom += seconds
                         line |= {f"{part.removesuffix('_s')}_ms": f"{1e3 * seconds:.6g}"}
                     if method == LABEL:
@@ -215,9 +230,13 @@ def _grid(panels: int, most: int) -> tuple[Canvas, list[Axes]]:
 
 
 def _finish(
-    figure: Canvas, rows: Sequence[Row], keys: Mapping[str, Any], drawn: Sequence[Bars | Lines] = (), *,
+    figure: Canvas,
+    rows: Sequence[Row],
+    keys: Mapping[str, Any],
+    drawn: Sequence[Bars | Lines] = (),
+    *,
     hatched: bool = True,
-) -> None:  # fmt: skip
+) -> None:
     """Set the legend and the one line of origin."""
     from matplotlib.patches import Patch
 

@@ -87,9 +87,16 @@ def time_to_quality(
         steps = [_steps(row) for row in rows]
         kind, iteration_s = times.get((model, scheme), ("", []))
         found[model, scheme] = TimeToQuality(
-            scheme, model, case.target_metric, case.target_value, len(rows), sum(map(math.isfinite, steps)),
-            bootstrap(steps, [1.0], seed), bootstrap(steps, iteration_s, seed) if iteration_s else None, kind,
-        )  # fmt: skip
+            scheme,
+            model,
+            case.target_metric,
+            case.target_value,
+            len(rows),
+            sum(map(math.isfinite, steps)),
+            bootstrap(steps, [1.0], seed),
+            bootstrap(steps, iteration_s, seed) if iteration_s else None,
+            kind,
+        )
     return found
 
 

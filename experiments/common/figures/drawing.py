@@ -49,10 +49,17 @@ class Drawn:
 
 
 def draw_all(
-    names: Sequence[str], rows: Sequence[Row], out_dir: Path, *, unreadable: Sequence[Unreadable] = (),
-    processes: int = PROCESSES, placeholders: bool = False, now: Inputs | None = None,
-    committed: Path | None = None, own: frozenset[str] = frozenset(),
-) -> list[Drawn]:  # fmt: skip
+    names: Sequence[str],
+    rows: Sequence[Row],
+    out_dir: Path,
+    *,
+    unreadable: Sequence[Unreadable] = (),
+    processes: int = PROCESSES,
+    placeholders: bool = False,
+    now: Inputs | None = None,
+    committed: Path | None = None,
+    own: frozenset[str] = frozenset(),
+) -> list[Drawn]:
     """Draw the named figures (all when none is named) into `out_dir`, but for those that are there unchanged.
 
     A figure without rows is "missing"; with `placeholders` it gets a picture that says so and names the command. One
@@ -248,8 +255,13 @@ def draw_missing(name: str, title: str, command: str, out: Path) -> list[Path]:
         )
         figure.text(0.04, 1 - 0.27 / figure.get_figheight(), "\n".join(head), va="top", linespacing=1.35)
         figure.text(
-            0.04, 1 - (0.4 + 0.13 * len(head)) / figure.get_figheight(), "\n".join(said), va="top",
-            family="monospace", fontsize=6, linespacing=1.35,
-        )  # fmt: skip
+            0.04,
+            1 - (0.4 + 0.13 * len(head)) / figure.get_figheight(),
+            "\n".join(said),
+            va="top",
+            family="monospace",
+            fontsize=6,
+            linespacing=1.35,
+        )
         figure.text(0.04, 0.06, "Nothing was run for it, so nothing is shown.", **ORIGIN_LINE)
         return save(figure, name, [{"figure": name, "state": "missing", "command": command}], [], out)

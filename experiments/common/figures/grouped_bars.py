@@ -157,9 +157,14 @@ class Groups:
         height = cell.value(scheme, self.metric) if cell.fits(scheme) else 0.0
         own = scheme == OWN[-1]
         axis.bar(
-            at, height, 0.9 * width, color=scheme_colour(cell.rows[scheme].case.scheme), label=scheme_name(scheme),
-            edgecolor="black" if own else "white", linewidth=0.7 if own else 0,
-        )  # fmt: skip
+            at,
+            height,
+            0.9 * width,
+            color=scheme_colour(cell.rows[scheme].case.scheme),
+            label=scheme_name(scheme),
+            edgecolor="black" if own else "white",
+            linewidth=0.7 if own else 0,
+        )
         marks = "*" * cell.extrapolated(scheme) + "d" * bool(cell.sent(scheme))
         if height and marks:
             axis.annotate(marks, (at, height), ha="center", va="bottom", fontsize=6)
@@ -245,18 +250,32 @@ def _draw_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
     for name, (label, colour) in PARTS.items():
         width = [line[name] * 1e3 for line in table]
         axis.barh(
-            places, width, 0.72, left=left, label=label, color=colour, hatch=ORIGIN_HATCHES[panel.kind],
-            edgecolor="white", linewidth=0,
-        )  # fmt: skip
+            places,
+            width,
+            0.72,
+            left=left,
+            label=label,
+            color=colour,
+            hatch=ORIGIN_HATCHES[panel.kind],
+            edgecolor="white",
+            linewidth=0,
+        )
         left = [a + b for a, b in zip(left, width, strict=True)]
         if name == "sparsify_s":
             compute_end = left
     hidden = [line["hidden_comm_s"] * 1e3 for line in table]
     start = [max(0.0, end - width) for end, width in zip(compute_end, hidden, strict=True)]
     axis.barh(
-        [y + 0.24 for y in places], hidden, 0.24, left=start, label="hidden communication", color="white",
-        hatch="//////", edgecolor=HIDDEN_COLOUR, linewidth=0.5,
-    )  # fmt: skip
+        [y + 0.24 for y in places],
+        hidden,
+        0.24,
+        left=start,
+        label="hidden communication",
+        color="white",
+        hatch="//////",
+        edgecolor=HIDDEN_COLOUR,
+        linewidth=0.5,
+    )
     for y, rows in enumerate(panel.bars.values()):
         if rows[0].case.scheme == AUTO:
             mark_bar(axis, y, left[y], 0.72, horizontal=True)

@@ -8,22 +8,38 @@ from ssfx.lab.results.comparisons import Cell
 
 OWN = ("ssfusion_naive", "ssfusion_o", "ssfusion_oi")
 SCHEMES = {
-    "ddp": "dense DDP", "hipress": "HiPress", "oktopk": "OkTopk", "spardl": "SparDL", "espresso": "Espresso",
-    "omgs": "OMGS", "cupcake": "Cupcake", "ssfusion_naive": "SSFusion (naive)", "ssfusion_o": "SSFusion-O",
+    "ddp": "dense DDP",
+    "hipress": "HiPress",
+    "oktopk": "OkTopk",
+    "spardl": "SparDL",
+    "espresso": "Espresso",
+    "omgs": "OMGS",
+    "cupcake": "Cupcake",
+    "ssfusion_naive": "SSFusion (naive)",
+    "ssfusion_o": "SSFusion-O",
     "ssfusion_oi": "SSFusion",
-}  # fmt: skip
+}
 """Schemes that are shown beside one another, at most ten."""
 OTHERS = {"per_tensor": "per-tensor", "fused_all": "multi-tensor"}
 FEW = ("ddp", *BASELINES, *OTHERS, OWN[-1], "auto")
 """Schemes that are shown of runs on this machine; the last is not of the paper."""
 MODELS = {
-    "resnet152": "ResNet-152", "resnet152_cifar100": "ResNet-152", "vit_large": "ViT-large", "bert_large": "BERT-large",
-    "gpt2_large": "GPT2-large", "gpt2_xl": "GPT2-XL", "bloom_3b": "BLOOM-3B",
-}  # fmt: skip
+    "resnet152": "ResNet-152",
+    "resnet152_cifar100": "ResNet-152",
+    "vit_large": "ViT-large",
+    "bert_large": "BERT-large",
+    "gpt2_large": "GPT2-large",
+    "gpt2_xl": "GPT2-XL",
+    "bloom_3b": "BLOOM-3B",
+}
 DATASETS = {
-    "imagenet": "ImageNet", "cifar100": "CIFAR-100", "squad": "SQuAD", "wikitext103": "WikiText-103",
-    "wikitext2": "WikiText-2", "wikitext103_bloom": "WikiText-103",
-}  # fmt: skip
+    "imagenet": "ImageNet",
+    "cifar100": "CIFAR-100",
+    "squad": "SQuAD",
+    "wikitext103": "WikiText-103",
+    "wikitext2": "WikiText-2",
+    "wikitext103_bloom": "WikiText-103",
+}
 TIMES = {
     "nominal": "simulated, times of data sheets",
     "published": "simulated, times that papers print",

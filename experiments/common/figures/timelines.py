@@ -12,13 +12,22 @@ from ssfx.simulator import Simulated, Task
 ROWS = {"device": "compute", "host": "host", "network": "network"}
 """Resources that are shown, from the top; copies to and from the host are drawn in its row."""
 COLOURS = {
-    "forward": "#e3e3e3", "backward": "#c9c9c9", "compress": "#e69f00", "to_host": "#9fd8c4", "from_host": "#9fd8c4",
-    "all_gather": "#d55e00", "all_reduce": "#0072b2", "decompress": "#f0c36a",
-}  # fmt: skip
+    "forward": "#e3e3e3",
+    "backward": "#c9c9c9",
+    "compress": "#e69f00",
+    "to_host": "#9fd8c4",
+    "from_host": "#9fd8c4",
+    "all_gather": "#d55e00",
+    "all_reduce": "#0072b2",
+    "decompress": "#f0c36a",
+}
 LABELS = {
-    "backward": "backward (B)", "compress": "sparsification (S)", "all_gather": "All-Gather",
-    "all_reduce": "All-Reduce", "to_host": "copy to or from the host",
-}  # fmt: skip
+    "backward": "backward (B)",
+    "compress": "sparsification (S)",
+    "all_gather": "All-Gather",
+    "all_reduce": "All-Reduce",
+    "to_host": "copy to or from the host",
+}
 WHITE_ON = ("all_gather", "all_reduce")
 ROW_IN = 0.24
 ORIGIN = "Simulated (invented sizes and costs): the order of stages is what the example shows, not its milliseconds."

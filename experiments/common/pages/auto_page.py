@@ -39,16 +39,27 @@ def steps_block() -> str:
             found, runs = needed(task), len(task["each"])
             sixteen_bits = build(one["compressor"]).lossless
             allowed = [quality for quality, limit in MORE_STEPS.items() if sixteen_bits or found.within(limit)]
-            rows.append((
-                f"{one['words']}{density}", in_words(task["family"], task["optimizer"]), f"{task['compression']:.3g}x",
-                f"{runs} of {task['longest_steps']:,} dense steps, {batch_text(task['family'], task['batch'])}, "
-                f"{name[name.index('rate') :]}",
-                "worse" if found.share is None else f"{found.share:+.1%}",
-                "" if found.worst is None else f"{found.worst:+.1%}", ", ".join(allowed) or "none",
-            ))  # fmt: skip
+            rows.append(
+                (
+                    f"{one['words']}{density}",
+                    in_words(task["family"], task["optimizer"]),
+                    f"{task['compression']:.3g}x",
+                    f"{runs} of {task['longest_steps']:,} dense steps, {batch_text(task['family'], task['batch'])}, "
+                    f"{name[name.index('rate') :]}",
+                    "worse" if found.share is None else f"{found.share:+.1%}",
+                    "" if found.worst is None else f"{found.worst:+.1%}",
+                    ", ".join(allowed) or "none",
+                )
+            )
     columns = (
-        "method", "networks", "compression", "runs", f"at {TRAIN_STEPS:,} steps", "worst run", "allowed by quality",
-    )  # fmt: skip
+        "method",
+        "networks",
+        "compression",
+        "runs",
+        f"at {TRAIN_STEPS:,} steps",
+        "worst run",
+        "allowed by quality",
+    )
     return table(columns, rows)
 
 

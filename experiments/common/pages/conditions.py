@@ -93,9 +93,15 @@ def algebra_block() -> str:
             of_comm, of_spars = compute(ratio, comm), compute(ratio, spars)
             most = max(0.0, *(part / (1 + part) for part in (of_comm, of_spars)))
             lines.append(
-                (model, f"{ratio:.3f}", f"{comm:.1%}", f"{spars:.1%}", f"{of_comm:+.2f} C {of_spars:+.2f} S",
-                 f"{most:.0%}" if most else "none")
-            )  # fmt: skip
+                (
+                    model,
+                    f"{ratio:.3f}",
+                    f"{comm:.1%}",
+                    f"{spars:.1%}",
+                    f"{of_comm:+.2f} C {of_spars:+.2f} S",
+                    f"{most:.0%}" if most else "none",
+                )
+            )
             needed_s.append(alone_s / of_comm if of_comm > 0 else float("inf"))
         sentences.append(_needed(model, alone_s, needed_s))
     header = ("model", "r", "c", "s", "K", "compute at most, of HiPress's iteration")
@@ -112,9 +118,11 @@ def _needed(model: str, alone_s: float, needed_s: list[float]) -> str:
     received = PAIR_BYTES * DENSITY * sum(profile.numel) * (GPUS - 1)
     least_s, most_s = min(needed_s), max(needed_s)
     span = f"at least {least_s:.2g} s" if most_s == float("inf") else f"{least_s:.2g} to {most_s:.2g} s"
-    rate = f"at most {received / least_s / 1e9:.2g}" if most_s == float("inf") else (
-        f"{received / most_s / 1e9:.2g} to {received / least_s / 1e9:.2g}"
-    )  # fmt: skip
+    rate = (
+        f"at most {received / least_s / 1e9:.2g}"
+        if most_s == float("inf")
+        else (f"{received / most_s / 1e9:.2g} to {received / least_s / 1e9:.2g}")
+    )
     return (
         f"An A100 computes a step of `{model}` at the customary batch in {alone_s:.2g} s by its data sheet. If "
         f"sparsifying took nothing, HiPress's exposed communication would have to take {span}: the "

@@ -24,9 +24,10 @@ USED = (0.5, 0.75, 0.9, 0.95, 0.99)
 """Shares of a device's time that are to compute."""
 DEVICES = ("a100", "h100", "b200")
 MAP, MEASURED, SITES = (
-    "On eight nodes of eight GPUs, by kinds of links", "On measured clusters",
+    "On eight nodes of eight GPUs, by kinds of links",
+    "On measured clusters",
     "Between two sites, 20 or 80 ms there and back",
-)  # fmt: skip
+)
 
 
 def first_figure(rows: Sequence[Row]) -> str:
@@ -74,9 +75,12 @@ def edition_block(rows: Sequence[Row]) -> str:
 
 
 METHODS = {
-    "powersgd": "low rank", "ssfusion_oi": "top-k of 1 %", "mergecomp": "4 bits gathered",
-    "ddp_quantized": "8 and 4 bits quantised on the way", "auto": "auto",
-}  # fmt: skip
+    "powersgd": "low rank",
+    "ssfusion_oi": "top-k of 1 %",
+    "mergecomp": "4 bits gathered",
+    "ddp_quantized": "8 and 4 bits quantised on the way",
+    "auto": "auto",
+}
 """What the page calls the methods of the map, by scheme."""
 
 

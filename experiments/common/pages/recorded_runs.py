@@ -40,8 +40,19 @@ def emulated_block(folder: Path | None = None) -> str:
     )
 
 
-_STEPS = ("model, batch", "precision", "nominal ms", "wall ms", "error", "in another process", "GPU busy ms",
-          "wall / busy", "kernels", "counted", "host us a kernel")  # fmt: skip
+_STEPS = (
+    "model, batch",
+    "precision",
+    "nominal ms",
+    "wall ms",
+    "error",
+    "in another process",
+    "GPU busy ms",
+    "wall / busy",
+    "kernels",
+    "counted",
+    "host us a kernel",
+)
 
 
 def steps_block() -> str:
@@ -52,11 +63,18 @@ def steps_block() -> str:
 def _step(step: MeasuredStep) -> tuple[str, ...]:
     nominal_ms = 1e3 * nominal_s(step)
     return (
-        f"{step.model}, {step.batch_size}", step.precision, f"{nominal_ms:.1f}", f"{step.wall_ms:.1f}",
-        f"{100 * (nominal_ms / step.wall_ms - 1):+.0f} %", f"{step.profiled_wall_ms:.1f}", f"{step.busy_ms:.1f}",
-        f"{step.wall_ms / step.busy_ms:.2f}", f"{step.kernels:,}", f"{launched_of(step):,.0f}",
+        f"{step.model}, {step.batch_size}",
+        step.precision,
+        f"{nominal_ms:.1f}",
+        f"{step.wall_ms:.1f}",
+        f"{100 * (nominal_ms / step.wall_ms - 1):+.0f} %",
+        f"{step.profiled_wall_ms:.1f}",
+        f"{step.busy_ms:.1f}",
+        f"{step.wall_ms / step.busy_ms:.2f}",
+        f"{step.kernels:,}",
+        f"{launched_of(step):,.0f}",
         f"{1e3 * step.host_ms / step.kernels:.0f}" if step.host_bound else "-",
-    )  # fmt: skip
+    )
 
 
 def trainings_block() -> str:
@@ -108,8 +126,15 @@ def _cells(model: str, sums: str, weights: str, pairs: Sequence[tuple[Row, Row]]
         float(one.metrics["sent_bytes"] or 0) / float(whole.metrics["sent_bytes"] or 1) for one, whole in pairs
     )
     return (
-        model, f"`{sums}`", weights, str(len(pairs)), _said(metric, ours), _said(metric, theirs), gaps, f"{share:.2f}"
-    )  # fmt: skip
+        model,
+        f"`{sums}`",
+        weights,
+        str(len(pairs)),
+        _said(metric, ours),
+        _said(metric, theirs),
+        gaps,
+        f"{share:.2f}",
+    )
 
 
 def _gap(metric: str, value: float, dense: float) -> float:

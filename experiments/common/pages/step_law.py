@@ -35,9 +35,15 @@ from ssfx.schemes.search.recorded_network import family_of
 APART = " on "
 HORIZONS = (100, 1000, 10_000)
 HEADER = (
-    "method", "task", "compression", "runs", "delay, steps", "factor", *(f"at {steps:,} steps" for steps in HORIZONS),
+    "method",
+    "task",
+    "compression",
+    "runs",
+    "delay, steps",
+    "factor",
+    *(f"at {steps:,} steps" for steps in HORIZONS),
     "levels never reached",
-)  # fmt: skip
+)
 
 
 def step_law_block(rows: Sequence[Row]) -> str:
@@ -53,9 +59,11 @@ def step_law_block(rows: Sequence[Row]) -> str:
         return none_yet(f"ssfx run experiment={EXPERIMENT}")
     tasks = sorted({f"{kinds[task]}: {task}" for law in laws.values() for task in law.tasks})
     longest = max(law.longest_steps for law in laws.values())
-    few = f" No interval is given of fewer than {FEWEST_RUNS} runs." if any(
-        law.delay_interval is None for law in laws.values()
-    ) else ""  # fmt: skip
+    few = (
+        f" No interval is given of fewer than {FEWEST_RUNS} runs."
+        if any(law.delay_interval is None for law in laws.values())
+        else ""
+    )
     sentence = (
         f"Tasks: {'; '.join(tasks)}; {longest:,} steps. Columns of more steps than that are extrapolated. Compression: "
         f"the gradient's bytes over those that a rank sent.{few}"
@@ -69,10 +77,12 @@ def _cells(law: StepLaw) -> tuple[str, ...]:
     if law.unreached > MOST_UNREACHED:
         return *named, *("-" for _ in (*HORIZONS, "delay", "factor")), unreached
     return (
-        *named, f"{law.delay_steps:+.0f}{_between(law.delay_interval, '.0f', 1)}",
+        *named,
+        f"{law.delay_steps:+.0f}{_between(law.delay_interval, '.0f', 1)}",
         f"{100 * law.factor:+.1f} %{_between(law.factor_interval, '.1f', 100)}",
-        *(f"{100 * law.more_steps(steps):+.1f} %" for steps in HORIZONS), unreached,
-    )  # fmt: skip
+        *(f"{100 * law.more_steps(steps):+.1f} %" for steps in HORIZONS),
+        unreached,
+    )
 
 
 def _between(interval: Interval | None, form: str, scale: float) -> str:
@@ -114,9 +124,9 @@ def varied_block(rows: Sequence[Row]) -> str:
             told = "worse" if missed > MOST_UNREACHED else f"{100 * (delay / other.case.steps + factor):+.0f} %"
             qualities = (_quality(one) for one in (row, other))
             rate = setting_of(row).partition("rate ")[2]
-            lines.append((
-                name, task, " x ".join(map(str, _size(row)[1:])), rate, *qualities, told, f"{100 * missed:.0f} %"
-            ))  # fmt: skip
+            lines.append(
+                (name, task, " x ".join(map(str, _size(row)[1:])), rate, *qualities, told, f"{100 * missed:.0f} %")
+            )
     return f"{_growth(batch_growth(rows))}{table(VARIED_HEADER, lines)}"
 
 
@@ -165,11 +175,16 @@ def time_to_target_block(rows: Sequence[Row]) -> str:
         named = ", ".join(f"{model} with {scheme}" for model, scheme in missing)
         sentence += f" Not among them: {named}, whose runs mostly miss the target."
     lines = [
-        (pair.panel, pair.label, f"{pair.predicted:.2f}", f"{pair.actual:.2f}",
-         f"{100 * pair.spread:.0f} %" if pair.spread is not None and isfinite(pair.spread) else "not all got there",
-         f"{100 * pair.error:+.0f} %")
+        (
+            pair.panel,
+            pair.label,
+            f"{pair.predicted:.2f}",
+            f"{pair.actual:.2f}",
+            f"{100 * pair.spread:.0f} %" if pair.spread is not None and isfinite(pair.spread) else "not all got there",
+            f"{100 * pair.error:+.0f} %",
+        )
         for pair in pairs
-    ]  # fmt: skip
+    ]
     return f"{sentence}\n\n{table(TIMES_HEADER, lines)}"
 
 

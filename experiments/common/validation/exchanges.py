@@ -63,10 +63,11 @@ def exchanges() -> list[Group]:
             f"{NAME}: formulas of links held against public logs of nccl-tests",
             "kinds of links (ssfx/data/links.json) and the number of cards, as a user would say them; no table",
             f"tables of {len(HARDWARE)} clusters in conf/cluster, {sized(LEAST)} to {sized(MOST)}",
-            pairs, sets,
+            pairs,
+            sets,
             ("a cluster with tables is simulated with them, so these errors are of clusters without",),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _pairs(name: str, hardware: Hardware) -> Iterator[Pair]:
@@ -78,9 +79,12 @@ def _pairs(name: str, hardware: Hardware) -> Iterator[Pair]:
         if (nodes > 1 and not hardware.link) or primitive == "sendrecv":
             continue
         shape = {
-            "nodes": nodes, "devices_per_node": table.ranks_per_node, "intra.link": hardware.inside,
-            "nics_per_node": hardware.cards, **({"inter.link": hardware.link} if hardware.link else {}),
-        }  # fmt: skip
+            "nodes": nodes,
+            "devices_per_node": table.ranks_per_node,
+            "intra.link": hardware.inside,
+            "nics_per_node": hardware.cards,
+            **({"inter.link": hardware.link} if hardware.link else {}),
+        }
         found = cluster_of(with_options(bare, shape), None, "auto")
         curve = replace(found, tables=()).formulas()[primitive]
         kind = f"{hardware.kind}, between nodes" if nodes > 1 else f"{found.intra.kind}, one node"
@@ -88,7 +92,11 @@ def _pairs(name: str, hardware: Hardware) -> Iterator[Pair]:
         for size, contributed, us in zip(table.nbytes, table.contributed, table.us, strict=True):
             if LEAST <= size <= MOST:
                 yield Pair(
-                    f"{name} {where}, {table.ranks} ranks, {table.collective} of {sized(size)}", table.collective,
-                    curve(contributed), 1e-6 * us, whole_step=False, network=kind,
+                    f"{name} {where}, {table.ranks} ranks, {table.collective} of {sized(size)}",
+                    table.collective,
+                    curve(contributed),
+                    1e-6 * us,
+                    whole_step=False,
+                    network=kind,
                     sent=("bucket",) if BUCKETS[0] <= size <= BUCKETS[1] else (),
-                )  # fmt: skip
+                )

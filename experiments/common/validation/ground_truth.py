@@ -31,9 +31,15 @@ def published() -> list[Group]:
     steps = Simulations()
 
     def group(
-        title: str, calibrated_on: str, tested_on: str, predictions: Iterable[Prediction],
-        *names: Callable[[Pair], str], notes: tuple[str, ...], unit: Literal["s", "x"] = "x", whole_steps: bool = True,
-    ) -> Group:  # fmt: skip
+        title: str,
+        calibrated_on: str,
+        tested_on: str,
+        predictions: Iterable[Prediction],
+        *names: Callable[[Pair], str],
+        notes: tuple[str, ...],
+        unit: Literal["s", "x"] = "x",
+        whole_steps: bool = True,
+    ) -> Group:
         """Return a group with a part for every name that a function of `names` gives, in order of appearance.
 
         Numbers that other numbers of their paper contradict are left out.
@@ -138,8 +144,12 @@ def _all_gather_s(gpus: int) -> float:
 
 
 NAMES: Mapping[str, Callable[[], list[Group]]] = {
-    "recorded": recorded, "published": published, NAME: exchanges, GPU: one_gpu, QUALITY: quality,
-}  # fmt: skip
+    "recorded": recorded,
+    "published": published,
+    NAME: exchanges,
+    GPU: one_gpu,
+    QUALITY: quality,
+}
 
 
 def load(name: str) -> list[Group]:

@@ -71,10 +71,12 @@ class Group:
         beyond = self.beyond(name)
         errors = (one.mean, self.no_effect(name), beyond.mean if beyond else None, one.median, one.maximum)
         return (
-            str(one.count), *(percent(share, form) for share in errors), percent(one.bias, bias_form),
+            str(one.count),
+            *(percent(share, form) for share in errors),
+            percent(one.bias, bias_form),
             "-" if one.tau is None else f"{one.tau:.2f}",
             f"{one.ordered} of {one.orderings}" if one.orderings else "-",
-        )  # fmt: skip
+        )
 
     def beyond(self, name: str = "all") -> Scores | None:
         """Return the scores of the part beyond compute, of the runs in the set `name`; None where there are none."""
@@ -91,10 +93,10 @@ class Group:
         chosen = [
             replace(pair, predicted=1.0)
             for pair in self.pairs
-            if self.unit == "x" and (belongs is None or belongs(pair)) and (
-                self.over_dense or (pair.claim in known and known[pair.claim].metric != "scaling_factor")
-            )
-        ]  # fmt: skip
+            if self.unit == "x"
+            and (belongs is None or belongs(pair))
+            and (self.over_dense or (pair.claim in known and known[pair.claim].metric != "scaling_factor"))
+        ]
         return score(chosen).mean if chosen else None
 
 
@@ -137,18 +139,26 @@ def recorded() -> list[Group]:
     return [
         Group(
             "recorded: simulator against real runs on one machine",
-            f"{calibrated_on}; the plan is the one that the run executed", tested_on,
-            tuple(one.pair() for one in found), sets, notes,
-            whole_steps=True, beyond_compute=_beyond(found, "calibration"),
+            f"{calibrated_on}; the plan is the one that the run executed",
+            tested_on,
+            tuple(one.pair() for one in found),
+            sets,
+            notes,
+            whole_steps=True,
+            beyond_compute=_beyond(found, "calibration"),
         ),
         Group(
             "recorded, step by step: the same with the compute time measured before each step",
             f"{calibrated_on}; but before every step of the scored run a pass without exchange says how fast its "
-            "machine computes, and the step's achieved density how much its compressor let pass", tested_on,
-            tuple(one.pair(by="steps") for one in found), sets, whole_steps=True, comparisons=tuple(found),
+            "machine computes, and the step's achieved density how much its compressor let pass",
+            tested_on,
+            tuple(one.pair(by="steps") for one in found),
+            sets,
+            whole_steps=True,
+            comparisons=tuple(found),
             beyond_compute=_beyond(found, "steps"),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _beyond(found: Sequence[Comparison], by: Literal["calibration", "steps"]) -> tuple[Pair, ...]:

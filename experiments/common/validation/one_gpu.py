@@ -31,18 +31,23 @@ def one_gpu() -> list[Group]:
         Group(
             f"{STEPS}: nominal time against an eager step, measured",
             "the data sheet, counted operators, and what its host takes to issue a kernel",
-            f"{len(steps)} steps of {len(models)} models on {on}", steps,
-            (*parts_by((*models, *precisions), lambda pair, word: word in pair.panel.split()),
-             (f"without {EXACT}", lambda pair: pair.panel != EXACT)),
+            f"{len(steps)} steps of {len(models)} models on {on}",
+            steps,
+            (
+                *parts_by((*models, *precisions), lambda pair, word: word in pair.panel.split()),
+                (f"without {EXACT}", lambda pair: pair.panel != EXACT),
+            ),
             (_fitted(gpu), _other_walls(gpu), _exact(steps)),
         ),
         Group(
             f"{COMPRESSORS}: nominal time of a call against one between two events of the stream, measured",
             "the data sheet, counted kernels and bytes, and what its host takes to issue them",
-            f"{len(gpu.codecs)} compressors at density 0.01 on {on}", calls,
-            parts_by(NUMELS.values(), lambda pair, words: pair.label == words), (_far(calls),),
+            f"{len(gpu.codecs)} compressors at density 0.01 on {on}",
+            calls,
+            parts_by(NUMELS.values(), lambda pair, words: pair.label == words),
+            (_far(calls),),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def nominal_s(step: MeasuredStep) -> float:

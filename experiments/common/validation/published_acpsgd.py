@@ -103,10 +103,13 @@ def table_3() -> Iterator[Prediction]:
             model = claim.conditions["model"]
             where = timed(claim.subject, Setup(model))
             yield Prediction(
-                claim.id, f"Table III {model}", claim.subject,
+                claim.id,
+                f"Table III {model}",
+                claim.subject,
                 lambda steps, where=where: steps.step(*where).iteration_s,  # type: ignore[misc]
-                lambda claim_id: number(claim_id) / 1e3, settings=(where,),
-            )  # fmt: skip
+                lambda claim_id: number(claim_id) / 1e3,
+                settings=(where,),
+            )
 
 
 def ratios() -> Iterator[Prediction]:
@@ -154,9 +157,11 @@ def _batch_and_rank() -> Iterator[Prediction]:
     for name in ("ssgd", "powersgd-star", "acpsgd"):
         ratio = over(timed(name, small), timed(name, large))
         yield Prediction(
-            f"acpsgd.fig11a.thr.{name}", "Fig. 11a throughput by batch", name,
+            f"acpsgd.fig11a.thr.{name}",
+            "Fig. 11a throughput by batch",
+            name,
             lambda steps, ratio=ratio: samples * ratio(steps),  # type: ignore[misc]
-        )  # fmt: skip
+        )
     low, high = (
         Setup("BERT-Large", rank=claims_by_id()[f"acpsgd.fig11b.{name}"].conditions["rank"]) for name in ("r32", "r256")
     )
@@ -168,9 +173,12 @@ def _batch_and_rank() -> Iterator[Prediction]:
         gain = _speedup(at, other, "acpsgd")
         yield Prediction(f"acpsgd.fig11b.{name}", "Fig. 11b gain of ACP-SGD", label, gain)
     yield Prediction(
-        "acpsgd.fig11b.comm", "Fig. 11b exposed communication", "powersgd-star over acpsgd",
-        over(timed("powersgd-star", high), timed("acpsgd", high), part="exposed_comm_s"), whole_step=False,
-    )  # fmt: skip
+        "acpsgd.fig11b.comm",
+        "Fig. 11b exposed communication",
+        "powersgd-star over acpsgd",
+        over(timed("powersgd-star", high), timed("acpsgd", high), part="exposed_comm_s"),
+        whole_step=False,
+    )
 
 
 def _clusters() -> Iterator[Prediction]:
@@ -182,9 +190,12 @@ def _clusters() -> Iterator[Prediction]:
         )
         yield Prediction(claim_id, "Fig. 12 growth by GPUs", name, growth)
     for key, name in (
-        ("resnet50.power", "powersgd-star"), ("resnet50.acp", "acpsgd"), ("bertbase.power", "powersgd-star"),
-        ("bertbase.acp", "acpsgd"), ("bertbase.ib", "acpsgd"),
-    ):  # fmt: skip
+        ("resnet50.power", "powersgd-star"),
+        ("resnet50.acp", "acpsgd"),
+        ("bertbase.power", "powersgd-star"),
+        ("bertbase.acp", "acpsgd"),
+        ("bertbase.ib", "acpsgd"),
+    ):
         claim_id = f"acpsgd.fig13.{key}"
         model, network = (claims_by_id()[claim_id].conditions[word] for word in ("model", "network"))
         gain = _speedup(Setup(model, network=network), "ssgd", name)

@@ -103,9 +103,12 @@ def scaling_factors() -> Iterator[Prediction]:
     Of ResNet101 on NVLink the paper does not name the compressor; only FP16 could use NVLink there.
     """
     for name, way, compressor in (
-        ("fig4.nv.fp32", "fp32", ""), ("fig4.nv.fp16", "Y=2", "fp16"), ("fig5.nv.4", "Y=2", "fp16"),
-        ("fig5.nv.8", "Y=2", "fp16"), ("fig8.sf", "Y=2", "ef_signsgd"),
-    ):  # fmt: skip
+        ("fig4.nv.fp32", "fp32", ""),
+        ("fig4.nv.fp16", "Y=2", "fp16"),
+        ("fig5.nv.4", "Y=2", "fp16"),
+        ("fig5.nv.8", "Y=2", "fp16"),
+        ("fig8.sf", "Y=2", "ef_signsgd"),
+    ):
         claim_id = f"mergecomp.{name}"
         at = setup_of(claim_id)
         label = f"MergeComp {compressor}" if compressor else way

@@ -169,10 +169,16 @@ class Prediction:
         value = self.value(watched)
         sent = {way for one in watched.asked for way in one.sent}
         return Pair(
-            self.panel, self.label, value, self.stated(self.claim), extrapolated=any(known), claim=self.claim,
-            whole_step=self.whole_step, sent=tuple(sorted(sent - {DENSE} or sent)),
+            self.panel,
+            self.label,
+            value,
+            self.stated(self.claim),
+            extrapolated=any(known),
+            claim=self.claim,
+            whole_step=self.whole_step,
+            sent=tuple(sorted(sent - {DENSE} or sent)),
             network=max((one.network for one in watched.asked), default=""),
-        )  # fmt: skip
+        )
 
 
 @dataclass

@@ -70,8 +70,10 @@ class Record:
 def quality(methods: Methods | None = None) -> list[Group]:
     """Return the group of each way to be blind that leaves something to answer from; `methods`: those of the file."""
     every = measured_steps() if methods is None else methods
-    return [*_group(BY_TASK, "without one network at a time", every, _other_tasks),
-            *_group(BY_RATIO, "without one ratio at a time", every, _other_ratios)]  # fmt: skip
+    return [
+        *_group(BY_TASK, "without one network at a time", every, _other_tasks),
+        *_group(BY_RATIO, "without one ratio at a time", every, _other_ratios),
+    ]
 
 
 def network_of(task: str) -> str:
@@ -121,10 +123,15 @@ def _group(name: str, how: str, methods: Methods, others: Others) -> Iterator[Gr
     )
     inside, outside = f"answered, within {ABOUT:g}x", "not answered: nearest record"
     group = Group(
-        f"{name}: steps over those of dense training, {how}", FITTED, f"{len(pairs)} of long runs", tuple(pairs),
-        ((inside, lambda pair: not pair.extrapolated), (outside, lambda pair: pair.extrapolated)), notes, unit="x",
+        f"{name}: steps over those of dense training, {how}",
+        FITTED,
+        f"{len(pairs)} of long runs",
+        tuple(pairs),
+        ((inside, lambda pair: not pair.extrapolated), (outside, lambda pair: pair.extrapolated)),
+        notes,
+        unit="x",
         over_dense=True,
-    )  # fmt: skip
+    )
     yield replace(group, notes=(*notes, *_beaten(group, inside)))
 
 

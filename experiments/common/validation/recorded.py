@@ -104,9 +104,15 @@ class Comparison:
         if by == "steps":
             predicted_s = actual_s * median(step.predicted_s / step.actual_s for step in self.steps)
         return Pair(
-            self.panel, self.row.case.scheme, predicted_s, actual_s, spread, bool(simulated.outside),
-            sent=ways(simulated.plan), network=CPUS,
-        )  # fmt: skip
+            self.panel,
+            self.row.case.scheme,
+            predicted_s,
+            actual_s,
+            spread,
+            bool(simulated.outside),
+            sent=ways(simulated.plan),
+            network=CPUS,
+        )
 
     def beyond_compute(self, by: Literal["calibration", "steps"] = "calibration") -> Pair | None:
         """Return how long an iteration takes beyond a forward and backward pass that exchanges nothing, in seconds.

@@ -63,9 +63,13 @@ def _verdicts(rows: list[Row]) -> list[Verdict]:
             found.append(absent(f"{TABLE}.{key}.fp32", why, "not comparable", mean, "measured"))
         claims = {way: f"{TABLE}.{key}.{way}" for way in WAYS if way != "fp32"}
         found += judged_gaps(
-            [one] if one else [], claims, _printed(key), "fp32", paper,
+            [one] if one else [],
+            claims,
+            _printed(key),
+            "fp32",
+            paper,
             lambda way, compressor=compressor: f"{way} {compressor}",  # type: ignore[misc]
-        )  # fmt: skip
+        )
         if one and one.knows("mergecomp", "layerwise"):
             pairs.append((f"{compressor}: merged over layer-wise", one.gap("mergecomp", "layerwise"), "equal"))
             words = one.words
@@ -86,15 +90,23 @@ def _printed(key: str) -> dict[str, float]:
 
 
 TABLE4 = long_figure(
-    TABLE, "Accuracy of layer-wise and merged compression",
+    TABLE,
+    "Accuracy of layer-wise and merged compression",
     Tabular(
         {
-            "task": "paper: task", "method": "method", "compressor": "compressor", "paper": "paper (%)",
-            "paper_gap": "paper, over\nFP32 (%)", "here": "VGG\nhere (%)", "gap": "here, over FP32\n(95 % interval)",
+            "task": "paper: task",
+            "method": "method",
+            "compressor": "compressor",
+            "paper": "paper (%)",
+            "paper_gap": "paper, over\nFP32 (%)",
+            "here": "VGG\nhere (%)",
+            "gap": "here, over FP32\n(95 % interval)",
             "seeds": "seeds",
         },
-        _lines, lambda _, rows: origin(used(rows), "mean of"), used,
+        _lines,
+        lambda _, rows: origin(used(rows), "mean of"),
+        used,
     ),
     Judged(_verdicts, cost=COST),
     notes=("No long run is of a small ResNet: a VGG on CIFAR-10 stands for ResNet50 in both rows.",),
-)  # fmt: skip
+)

@@ -64,10 +64,12 @@ def _most_worse(steps: Steps) -> tuple[bool, str]:
 
 
 FIG2 = Figure(
-    "mergecomp.fig2", "Scaling factors of layer-wise compression",
+    "mergecomp.fig2",
+    "Scaling factors of layer-wise compression",
     Panels(lambda rows: factor_panels(rows, "layerwise", *SMALL)),
-    Judged(_lost, orders={"mergecomp.fig2.most_worse": _most_worse}), needs=CLUSTERS,
-)  # fmt: skip
+    Judged(_lost, orders={"mergecomp.fig2.most_worse": _most_worse}),
+    needs=CLUSTERS,
+)
 
 
 # ---- Figs. 4 and 5: merged compression -------------------------------------------------------------------------------
@@ -94,16 +96,21 @@ def _layerwise_fp16(steps: Steps) -> tuple[bool, str]:
 
 
 FIG4 = Figure(
-    "mergecomp.fig4", "Scaling factors of MergeComp, ResNet50 on CIFAR10",
+    "mergecomp.fig4",
+    "Scaling factors of MergeComp, ResNet50 on CIFAR10",
     Panels(lambda rows: merged_panels("mergecomp.fig4", SMALL, rows)),
     Judged(
-        predictions=lambda: [*ratios(), *scaling_factors(),
-                             Prediction("mergecomp.headline.max", "", "largest gain",
-                                        lambda steps: max(_merged(steps, name) for name in LABELS))],
+        predictions=lambda: [
+            *ratios(),
+            *scaling_factors(),
+            Prediction(
+                "mergecomp.headline.max", "", "largest gain", lambda steps: max(_merged(steps, name) for name in LABELS)
+            ),
+        ],
         orders={"mergecomp.fig4.topk": _topk, "mergecomp.fig4.nv.fp16_layer": _layerwise_fp16},
     ),
     needs=CLUSTERS,
-)  # fmt: skip
+)
 
 
 def _best(way: str, compressor: str) -> Value:
@@ -120,9 +127,12 @@ def _fig5_verdicts(rows: list[Row]) -> list[Verdict]:
 
 
 FIG5 = Figure(
-    "mergecomp.fig5", "Scaling factors of MergeComp, ResNet101 on ImageNet",
-    Panels(lambda rows: merged_panels("mergecomp.fig5", LARGE, rows)), Judged(_fig5_verdicts), needs=CLUSTERS,
-)  # fmt: skip
+    "mergecomp.fig5",
+    "Scaling factors of MergeComp, ResNet101 on ImageNet",
+    Panels(lambda rows: merged_panels("mergecomp.fig5", LARGE, rows)),
+    Judged(_fig5_verdicts),
+    needs=CLUSTERS,
+)
 
 
 # ---- Figs. 7 and 8: time to converge, as curves by iteration are taken to coincide -----------------------------------
@@ -131,11 +141,14 @@ FIG5 = Figure(
 def _converging(name: str, title: str, compressor: str) -> Figure:
     """Return a figure of how many times as long an iteration takes without MergeComp."""
     return Figure(
-        name, title, Panels(lambda rows: convergence_panels(name, simulated_rows(rows), compressor), simulated_rows),
+        name,
+        title,
+        Panels(lambda rows: convergence_panels(name, simulated_rows(rows), compressor), simulated_rows),
         Judged(lambda rows: judge_convergence(name, rows, compressor)),
         needs={"experiment": ("mergecomp_clusters", LONG).__contains__},
-        command="ssfx run experiment=mergecomp_clusters", notes=(SAME_COMPRESSOR,),
-    )  # fmt: skip
+        command="ssfx run experiment=mergecomp_clusters",
+        notes=(SAME_COMPRESSOR,),
+    )
 
 
 FIG7 = _converging("mergecomp.fig7", "Time to converge, ResNet50 on CIFAR10 with DGC", "dgc")
@@ -148,13 +161,16 @@ DIGIT, ALIKE = 0.005, 0.02
 """Below the last printed digit; and the largest difference that the paper itself has between Y = 2 and 3, doubled."""
 BY_GROUPS = Tabular(
     {
-        "compressor": "compressor", "Y": "Y", "GPUs": "GPUs", "paper": "paper",
+        "compressor": "compressor",
+        "Y": "Y",
+        "GPUs": "GPUs",
+        "paper": "paper",
         "simulated_nominal": "ssfx, simulated\nnominal times",
         "simulated_published": "ssfx, simulated\npublished times",
     },
     lambda figure, rows: lines_by_groups(figure.name, rows),
     "Simulated steps on v100 devices over PCIe; no GPU was used. Nothing was fitted to the paper's table.",
-)  # fmt: skip
+)
 
 
 def _cells(steps: Steps) -> dict[tuple[str, int, int], float]:
@@ -181,22 +197,37 @@ def _y3(steps: Steps) -> tuple[Outcome | bool, str]:
 
 
 TABLE2 = Figure(
-    "mergecomp.table2", "Speed over that of one group, ResNet101", BY_GROUPS,
-    Judged(predictions=ratios, orders={
-        "mergecomp.table2.grows": in_all("never falls, and grows from 2 to 8 GPUs, in {} of {} lines", _rising),
-        "mergecomp.table2.y3": _y3,
-    }),
+    "mergecomp.table2",
+    "Speed over that of one group, ResNet101",
+    BY_GROUPS,
+    Judged(
+        predictions=ratios,
+        orders={
+            "mergecomp.table2.grows": in_all("never falls, and grows from 2 to 8 GPUs, in {} of {} lines", _rising),
+            "mergecomp.table2.y3": _y3,
+        },
+    ),
     needs=simulated("mergecomp_groups"),
-)  # fmt: skip
+)
 
 
 TABLE3 = Figure(
-    "mergecomp.table3", "Gain over an even split, ResNet101", BY_GROUPS,
-    Judged(predictions=lambda: [*ratios(), Prediction(
-        "mergecomp.table3.max", "", "largest gain", largest(one.value for one in about("mergecomp.table3", ratios()))
-    )]),
+    "mergecomp.table3",
+    "Gain over an even split, ResNet101",
+    BY_GROUPS,
+    Judged(
+        predictions=lambda: [
+            *ratios(),
+            Prediction(
+                "mergecomp.table3.max",
+                "",
+                "largest gain",
+                largest(one.value for one in about("mergecomp.table3", ratios())),
+            ),
+        ]
+    ),
     needs=simulated("mergecomp_groups"),
-)  # fmt: skip
+)
 
 
 # ---- Section 3.2: the budget of an iteration -------------------------------------------------------------------------
@@ -228,7 +259,9 @@ def _budget(rows: list[Row]) -> list[Verdict]:
 
 
 TWO_GPUS = Figure(
-    "mergecomp.text.2gpu", "Budget of an iteration on two GPUs",
+    "mergecomp.text.2gpu",
+    "Budget of an iteration on two GPUs",
     Claims("Simulated steps on two v100 devices over PCIe, nominal times; no GPU was used.", _nominal),
-    Judged(_budget), needs=CLUSTERS,
-)  # fmt: skip
+    Judged(_budget),
+    needs=CLUSTERS,
+)

@@ -85,8 +85,11 @@ def _long(rows: list[Row]) -> list[Row]:
 SKETCH = f"lambda = {RATIO:g}"
 TASKS = {"vgg": "ResNet-50", "lstm": "LSTM and GNMT-8"}
 """Our networks by a word in their names, and the paper's that they stand for."""
-PARITY = {"s2reducer.fig3.d.accuracy": ("vgg",), "s2reducer.fig3.parity": ("lstm",),
-          "s2reducer.headline.accuracy": ("vgg", "lstm")}  # fmt: skip
+PARITY = {
+    "s2reducer.fig3.d.accuracy": ("vgg",),
+    "s2reducer.fig3.parity": ("lstm",),
+    "s2reducer.headline.accuracy": ("vgg", "lstm"),
+}
 """Claims of equal quality, and our networks that speak to them."""
 
 
@@ -110,8 +113,11 @@ def _parity(claim: str, words: Sequence[str], rows: list[Row]) -> Verdict:
     """Return whether the sketch ends where lossless sums do, on every network that is asked for."""
     every = tasks(_long(rows), sketched)
     known = [task for word in words if (task := task_of(every, word)) and task.knows(SKETCH, LOSSLESS)]
-    missing = {f"S2 Reducer and {LOSSLESS} in place of {TASKS[word]}": _there_are(every, word) for word in words
-               if not any(word in task.model for task in known)}  # fmt: skip
+    missing = {
+        f"S2 Reducer and {LOSSLESS} in place of {TASKS[word]}": _there_are(every, word)
+        for word in words
+        if not any(word in task.model for task in known)
+    }
     pairs: list[Compared] = [
         (f"{task.model}: S2 Reducer over lossless", task.gap(SKETCH, LOSSLESS), "equal") for task in known
     ]
@@ -126,14 +132,17 @@ def _there_are(every: Sequence[Task], word: str) -> str:
 
 
 FIG3 = Figure(
-    "s2reducer.fig3", "Speed of training, block-sparse ResNet-50", Panels(_fig3, simulated_rows),
-    Judged(_fig3_verdicts), needs={"experiment": ("s2_sparse", LONG).__contains__},
+    "s2reducer.fig3",
+    "Speed of training, block-sparse ResNet-50",
+    Panels(_fig3, simulated_rows),
+    Judged(_fig3_verdicts),
+    needs={"experiment": ("s2_sparse", LONG).__contains__},
     command="ssfx run experiment=s2_sparse",
     notes=(
         "Accuracy: S2 Reducer against an all-gather of the same blocks, which loses nothing, in long runs: a VGG "
         f"stands for ResNet-50, a small LSTM for the LSTM ({COMMAND}).",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Figs. 4 and 7: time of sparse communication ---------------------------------------------------------------------
@@ -150,15 +159,19 @@ def _communication(name: str, headline: str = "") -> Figure:
     def verdicts(rows: list[Row]) -> list[Verdict]:
         best = [replace(one, claim=headline) for one in ratios() if headline and one.claim == OF_OVERLAP]
         return [
-            replace(one, reason="; ".join(filter(None, (one.reason, OVERLAP)))) if one.claim in (OF_OVERLAP, headline)
+            replace(one, reason="; ".join(filter(None, (one.reason, OVERLAP))))
+            if one.claim in (OF_OVERLAP, headline)
             else one
             for one in judge_predictions(rows, [*about(name, ratios()), *best])
-        ]  # fmt: skip
+        ]
 
     return Figure(
-        name, "Time of sparse communication, block-sparse ResNet-50", Panels(communication_panels), Judged(verdicts),
+        name,
+        "Time of sparse communication, block-sparse ResNet-50",
+        Panels(communication_panels),
+        Judged(verdicts),
         needs=simulated("s2_sparse"),
-    )  # fmt: skip
+    )
 
 
 FIG4 = _communication("s2reducer.fig4")
@@ -222,10 +235,16 @@ def _fig6_verdicts(rows: list[Row]) -> list[Verdict]:
     half = cluster(CLUSTER).world_size // 2
     bound = f"our rings give at most P/2 = {half} on any network; the paper measured on InfiniBand (S2-04)"
     return [
-        held("s2reducer.appB1.ratio", (min(large), max(large)), tolerance=0.0, reason=bound, source="simulated",
-             calibration="nominal"),
+        held(
+            "s2reducer.appB1.ratio",
+            (min(large), max(large)),
+            tolerance=0.0,
+            reason=bound,
+            source="simulated",
+            calibration="nominal",
+        ),
         held("s2reducer.appB1.size", limit, reason="taken over as the size from which the ratio is read"),
-    ]  # fmt: skip
+    ]
 
 
 # The ledger has no claim of Fig. 5, whose caption is merged with that of Fig. 6.
@@ -259,10 +278,15 @@ def _fig8_verdicts(rows: list[Row]) -> list[Verdict]:
     known = [task for task in every if task.knows(best, most) and any(map(task.knows, fewer))]
     pairs = gaps(known, (best, most, "equal"), *((best, other, "above") for other in fewer))
     asked = {most: [most], best: [best], "a smaller lambda": fewer}
-    missing: Missing = {} if pairs else {
-        named: there_is(every, names[-1]) for named, names in asked.items()
-        if not any(task.knows(name) for task in every for name in names)
-    }  # fmt: skip
+    missing: Missing = (
+        {}
+        if pairs
+        else {
+            named: there_is(every, names[-1])
+            for named, names in asked.items()
+            if not any(task.knows(name) for task in every for name in names)
+        }
+    )
     return [*found, judged_order("s2reducer.appB3.best", pairs, known, missing)]
 
 
@@ -278,7 +302,10 @@ def _slight(steps: Steps) -> tuple[bool, str]:
 
 
 FIG8 = Figure(
-    "s2reducer.fig8", "Quality by the size of the sketch", Quality(_fig8),
+    "s2reducer.fig8",
+    "Quality by the size of the sketch",
+    Quality(_fig8),
     Judged(_fig8_verdicts, orders={"s2reducer.appB3.gain_slight": _slight}, cost="minutes on two cores"),
-    needs={"experiment": (LONG, "s2_sparse").__contains__}, command=COMMAND,
-)  # fmt: skip
+    needs={"experiment": (LONG, "s2_sparse").__contains__},
+    command=COMMAND,
+)

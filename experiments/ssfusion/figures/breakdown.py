@@ -79,17 +79,27 @@ def _collective_panel(axis: Axes, part: list[Cell]) -> None:
             own = [cell for cell in part if cell.case.model == model and scheme in cell.rows]
             points = sorted((cell.case.world_size, cell.value(scheme, "comm_s")) for cell in own)
             axis.plot(
-                *zip(*points, strict=True), color=colour, marker=MARKERS.get(model, "^"), markersize=4, linewidth=1,
-                linestyle=":", label=f"{collective}, {MODELS.get(model, model)}",
-            )  # fmt: skip
+                *zip(*points, strict=True),
+                color=colour,
+                marker=MARKERS.get(model, "^"),
+                markersize=4,
+                linewidth=1,
+                linestyle=":",
+                label=f"{collective}, {MODELS.get(model, model)}",
+            )
     for claim in claims_of("ssfusion.fig9"):
         if claim.metric == "time_s" and claim.bounds:
             colour = dict(COLLECTIVES.values())[claim.subject]
             axis.plot(
-                claim.conditions["gpus"], claim.bounds[0], color=colour, linestyle="", fillstyle="none",
-                marker=MARKERS[NAMES[claim.conditions["model"]]], markersize=7,
+                claim.conditions["gpus"],
+                claim.bounds[0],
+                color=colour,
+                linestyle="",
+                fillstyle="none",
+                marker=MARKERS[NAMES[claim.conditions["model"]]],
+                markersize=7,
                 label=f"{claim.subject}, paper's {ORDER[claim.conditions['model']]} model",
-            )  # fmt: skip
+            )
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     sizes = sorted({cell.case.world_size for cell in part})
@@ -100,8 +110,12 @@ def _collective_panel(axis: Axes, part: list[Cell]) -> None:
 
 
 FIG9 = Figure(
-    "ssfusion.fig9", "Fig. 9: time of All-Gather and All-Reduce per iteration, by number of GPUs",
-    _fig9, judge_cells, needs=simulated("collective_scaling"), said=_fig9_finding,
+    "ssfusion.fig9",
+    "Fig. 9: time of All-Gather and All-Reduce per iteration, by number of GPUs",
+    _fig9,
+    judge_cells,
+    needs=simulated("collective_scaling"),
+    said=_fig9_finding,
     notes=(
         "Both collectives move messages as long as the gradient: ssgd adds them up (dense), fused_all gathers half of "
         "the elements with their indices. The ideal is 0: one device exchanges nothing.",
@@ -109,7 +123,7 @@ FIG9 = Figure(
         "that it does not name; BERT-large and GPT2-large have 2.3 times the bytes of one another, its times 2.4 "
         "times.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Fig. 13: parts of an iteration, and what SSFusion saves of it ---------------------------------------------------
@@ -217,16 +231,27 @@ def _draw_savings(axis: Axes, cell: Cell) -> None:
         printed_way = saving(ran, rival) if ran is not cell else None
         if printed_way is not None:
             axis.plot(
-                [max(100 * printed_way, LIMITS[0])], [y + 0.25], "o", color="#d55e00", fillstyle="none", markersize=4,
-                label="as the paper ran them", clip_on=False,
-            )  # fmt: skip
+                [max(100 * printed_way, LIMITS[0])],
+                [y + 0.25],
+                "o",
+                color="#d55e00",
+                fillstyle="none",
+                markersize=4,
+                label="as the paper ran them",
+                clip_on=False,
+            )
     for claim in claims_of("ssfusion.fig13"):
         of_model = claim.conditions.get("model") == MODELS.get(cell.case.model)
         if ".comm." in claim.id and claim.bounds and of_model:
             axis.plot(
-                [100 * claim.bounds[0]], [BASELINES.index(METHODS[claim.baseline or ""])], "D", color="black",
-                fillstyle="none", markersize=4, label="printed in the paper",
-            )  # fmt: skip
+                [100 * claim.bounds[0]],
+                [BASELINES.index(METHODS[claim.baseline or ""])],
+                "D",
+                color="black",
+                fillstyle="none",
+                markersize=4,
+                label="printed in the paper",
+            )
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_xlim(*LIMITS)
     axis.set_yticks(range(len(BASELINES)), [scheme_name(rival) for rival in BASELINES])
@@ -235,8 +260,12 @@ def _draw_savings(axis: Axes, cell: Cell) -> None:
 
 
 FIG13 = Figure(
-    "ssfusion.fig13", "Fig. 13: time of an iteration by part, 64 GPUs, and communication that SSFusion saves",
-    _fig13, judge_cells, needs=simulated("breakdown"), said=_fig13_finding,
+    "ssfusion.fig13",
+    "Fig. 13: time of an iteration by part, 64 GPUs, and communication that SSFusion saves",
+    _fig13,
+    judge_cells,
+    needs=simulated("breakdown"),
+    said=_fig13_finding,
     notes=(
         "Communication is what computing does not hide. Diamonds: the reduction of communication that the paper "
         "prints. Bars and filled dots have every method at its best, open dots as the paper ran it; claims are held "
@@ -245,16 +274,20 @@ FIG13 = Figure(
         "leaves tensors uncompressed where that is predicted to be faster, on ResNet-152 with 200 Gbit/s all of them.",
         f"{BY_QUALITY} {NO_PRINTED_TIMES}",
     ),
-)  # fmt: skip
+)
 FIG13_HERE = Figure(
-    "ssfusion.fig13_here", "Time breakdown of an iteration of small models on this machine", breakdown,
-    about=("ssfusion.fig13",), needs={"experiment": "throughput", "calibration": ""}, said=breakdown_finding,
+    "ssfusion.fig13_here",
+    "Time breakdown of an iteration of small models on this machine",
+    breakdown,
+    about=("ssfusion.fig13",),
+    needs={"experiment": "throughput", "calibration": ""},
+    said=breakdown_finding,
     command="ssfx run experiment=throughput preset=short",
     notes=(
         "Bar: the run with the (lower) median iteration time. Its parts are medians over steps and need not add up to "
         "that time (tick). Dashed line: ideal, the iteration of one worker alone.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Conditions: where the paper's orders hold, over bandwidth and the time of one compressor call -------------------
@@ -301,8 +334,9 @@ def _condition_panel(axis: Axes, model: str, table: list[dict[str, Any]]) -> Non
         x, y = rates.index(line["busbw_gbps"]), calls.index(line["call_ms"])
         share = line["orderings"] / ORDERINGS
         marked = (line["busbw_gbps"], line["call_ms"]) in MARKS
-        look: dict[str, Any] = {"edgecolor": "black", "linewidth": 1.6} if marked else {
-            "edgecolor": "white", "linewidth": 0.5}  # fmt: skip
+        look: dict[str, Any] = (
+            {"edgecolor": "black", "linewidth": 1.6} if marked else {"edgecolor": "white", "linewidth": 0.5}
+        )
         colour = (1 - 0.75 * share, 1 - 0.35 * share, 1 - 0.7 * share)
         axis.add_patch(plt.Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=colour, **look))
         over = [line["best_vs_dense"], line["best_vs_dense16"]]
@@ -369,7 +403,11 @@ def _up_to(table: list[dict[str, Any]]) -> str:
 
 
 CONDITIONS = Figure(
-    "ssfusion.conditions", "where the paper's orderings hold", _conditions, about=("ssfusion.fig11",),
-    needs=simulated("conditions"), said=_conditions_finding,
+    "ssfusion.conditions",
+    "where the paper's orderings hold",
+    _conditions,
+    about=("ssfusion.fig11",),
+    needs=simulated("conditions"),
+    said=_conditions_finding,
     notes=(f"{BY_QUALITY} A call of its compressors takes as long as one of any other here.",),
-)  # fmt: skip
+)

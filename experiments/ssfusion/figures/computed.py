@@ -141,11 +141,14 @@ def _ring(number: int, title: str, collective: str, formula: str, factors: Facto
 
     origin = "Emulated: hosts in network namespaces on one machine. Latency and bandwidth fitted to two hosts."
     return Figure(
-        name, title, lambda *_: draw_fits(found(), title, formula, origin),
+        name,
+        title,
+        lambda *_: draw_fits(found(), title, formula, origin),
         lambda *_: [verdict(f"{name}.form", found(), said)],
-        command=f"ssfx profile network cluster=emulated_4x1gbit && ssfx figures {name}", said=finding,
+        command=f"ssfx profile network cluster=emulated_4x1gbit && ssfx figures {name}",
+        said=finding,
         notes=("Latency and bandwidth are fitted to exchanges of two hosts alone; those of four hosts are predicted.",),
-    )  # fmt: skip
+    )
 
 
 def _sends() -> list[Fit]:
@@ -153,35 +156,49 @@ def _sends() -> list[Fit]:
 
 
 EQ1 = Figure(
-    "ssfusion.eq1", "Eq. 1: the time of one message is a latency plus a time per byte",
+    "ssfusion.eq1",
+    "Eq. 1: the time of one message is a latency plus a time per byte",
     lambda figure, _: draw_fits(
-        _sends(), figure.title, r"$\alpha + D\beta$, fitted",
+        _sends(),
+        figure.title,
+        r"$\alpha + D\beta$, fitted",
         "Emulated: messages between two hosts in network namespaces on one machine; latency and bandwidth fitted.",
     ),
     lambda *_: [verdict("ssfusion.eq1.form", _sends(), "Of a line fitted to messages from 1 KiB on.")],
     command="ssfx profile network cluster=emulated_2x1gbit && ssfx figures ssfusion.eq1",
-    said=lambda _: "a line fits: " + "; ".join(
-        f"{fit.link}: {1e6 * fit.latency_s:.0f} us and {8e-9 / fit.s_per_byte:.3g} Gbit/s" for fit in _sends()
+    said=lambda _: (
+        "a line fits: "
+        + "; ".join(
+            f"{fit.link}: {1e6 * fit.latency_s:.0f} us and {8e-9 / fit.s_per_byte:.3g} Gbit/s" for fit in _sends()
+        )
     ),
     notes=("Latency and bandwidth are fitted to the very points that are shown; what is tested is that a line fits.",),
-)  # fmt: skip
+)
 EQ3 = _ring(
-    3, "Eq. 3: the time of a ring All-Gather on four hosts, from latency and bandwidth of two", "all_gather",
-    r"$(P-1)(\alpha + D\beta)$", lambda ranks: (ranks - 1.0, ranks - 1.0),
-)  # fmt: skip
+    3,
+    "Eq. 3: the time of a ring All-Gather on four hosts, from latency and bandwidth of two",
+    "all_gather",
+    r"$(P-1)(\alpha + D\beta)$",
+    lambda ranks: (ranks - 1.0, ranks - 1.0),
+)
 EQ4 = _ring(
-    4, "Eq. 4: the time of a ring All-Reduce on four hosts, from latency and bandwidth of two", "all_reduce",
-    r"$2(P-1)\alpha + 2\frac{P-1}{P}D\beta$", lambda ranks: (2.0 * (ranks - 1), 2.0 * (ranks - 1) / ranks),
-)  # fmt: skip
+    4,
+    "Eq. 4: the time of a ring All-Reduce on four hosts, from latency and bandwidth of two",
+    "all_reduce",
+    r"$2(P-1)\alpha + 2\frac{P-1}{P}D\beta$",
+    lambda ranks: (2.0 * (ranks - 1), 2.0 * (ranks - 1) / ranks),
+)
 
 
 # ---- Eq. 2: whether backward and encodes of a buffer fit into the exchange before, worked out on plans ---------------
 
 CLUSTER, COMPRESSOR, DENSITY, ROUNDING_S = "64gpu", "dgc", 0.01, 1e-12
 MODELS = {
-    "ResNet-152": "resnet152_cifar100", "ViT-large": "vit_large", "BERT-large": "bert_large",
+    "ResNet-152": "resnet152_cifar100",
+    "ViT-large": "vit_large",
+    "BERT-large": "bert_large",
     "GPT2-large": "gpt2_large",
-}  # fmt: skip
+}
 """Each with its customary batch size and optimizer."""
 
 
@@ -247,21 +264,25 @@ def _tensors(bucket: Bucket, compressed: bool = False) -> list[str]:
 
 
 EQ2 = Figure(
-    "ssfusion.eq2", "Eq. 2: where tensors stop being left out of compression",
+    "ssfusion.eq2",
+    "Eq. 2: where tensors stop being left out of compression",
     Tabular(
         {
-            "model": "model", "rule": "buffers behind the first,\non 64 GPUs",
-            "fits": "exchange before covers\nbackward and encodes", "dense": "every tensor\nleft out",
+            "model": "model",
+            "rule": "buffers behind the first,\non 64 GPUs",
+            "fits": "exchange before covers\nbackward and encodes",
+            "dense": "every tensor\nleft out",
             "neither": "neither",
         },
         _eq2,
     ),
-    _eq2_verdicts, said=_eq2_finding,
+    _eq2_verdicts,
+    said=_eq2_finding,
     notes=(
         "Eq. 2 alone leaves whole buffers uncompressed; the guard of ssfx (D-52) stops it at the density asked for, "
         "after which the inequality need not hold.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Sections I and II: background figures, from public shapes and the simulator -------------------------------------
@@ -271,9 +292,11 @@ GPT3_LAYERS, GPT3_WIDTH, GPT3_WORDS, GPT3_CONTEXT = 96, 12288, 50257, 2048
 SLOW_GBPS = 10
 """The slowest network of the paper's experiments."""
 DENSE_WORDS = (
-    "model=resnet152,vit_large,bert_large,gpt2_large", "cluster=64gpu", f"cluster.inter.gbps={SLOW_GBPS}",
+    "model=resnet152,vit_large,bert_large,gpt2_large",
+    "cluster=64gpu",
+    f"cluster.inter.gbps={SLOW_GBPS}",
     "scheme=ddp",
-)  # fmt: skip
+)
 
 
 def _background(figure: Figure, rows: list[Row]) -> Table:
@@ -307,12 +330,17 @@ def _background_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     outcome: Outcome = "agrees" if high >= 0.9 else "partly" if high >= 0.5 else "disagrees"
     share = compared("ssfusion.bg.comm90", (0.9, 0.9), (low, high), unit="fraction").ours
     return [
-        compared("ssfusion.bg.gpt3_params", 175, gpt3 / 1e9, decimals=0, unit="billion",
-                 reason="Layers, width and vocabulary as its authors publish them."),
+        compared(
+            "ssfusion.bg.gpt3_params",
+            175,
+            gpt3 / 1e9,
+            decimals=0,
+            unit="billion",
+            reason="Layers, width and vocabulary as its authors publish them.",
+        ),
         says("ssfusion.bg.comm90", outcome, share, said, source="simulated", calibration="nominal"),
-        absent("ssfusion.bg.gpt3_data",
-               "The size of a training text cannot be worked out; ssfx does not train GPT-3."),
-    ]  # fmt: skip
+        absent("ssfusion.bg.gpt3_data", "The size of a training text cannot be worked out; ssfx does not train GPT-3."),
+    ]
 
 
 @cache
@@ -324,26 +352,48 @@ def waiting_shares() -> tuple[float, float]:
 
 
 BACKGROUND = Figure(
-    "ssfusion.text.background", "Sections I and II: background figures",
+    "ssfusion.text.background",
+    "Sections I and II: background figures",
     Tabular(
-        {"what": "statement", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict", "how": "how"}, _background,
+        {"what": "statement", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict", "how": "how"},
+        _background,
         "Computed from published shapes, and simulated with data-sheet times (nominal); no run.",
     ),
     _background_verdicts,
-    said=lambda _: f"of a step of dense DDP on 64 GPUs at {SLOW_GBPS} Gbit/s, exchanges take "
-    f"{100 * waiting_shares()[0]:.0f} to {100 * waiting_shares()[1]:.0f} %",
-)  # fmt: skip
+    said=lambda _: (
+        f"of a step of dense DDP on 64 GPUs at {SLOW_GBPS} Gbit/s, exchanges take "
+        f"{100 * waiting_shares()[0]:.0f} to {100 * waiting_shares()[1]:.0f} %"
+    ),
+)
 
 
 # ---- Section V-A: settings of the paper and of ssfx ------------------------------------------------------------------
 
 TAKEN = (
-    *(f"ssfusion.setup.{one}" for one in ("cloud.gpus", "cloud.nodes", "cloud.gpus_per_node", "cloud.bw",
-                                          "local.nodes", "local.bw", "density")),
-    "ssfusion.iii.setting.density", "ssfusion.design.density", "ssfusion.design.density_floor",
-    "ssfusion.design.warmup", "ssfusion.setup.exp1_gpus16", "ssfusion.setup.exp1_gpus32", "ssfusion.setup.exp1_gpus64",
-    "ssfusion.exp7.gpus", "ssfusion.setup.cloud.cpu_cores", "ssfusion.setup.local.cpu_cores", "ssfusion.design.traces",
-)  # fmt: skip
+    *(
+        f"ssfusion.setup.{one}"
+        for one in (
+            "cloud.gpus",
+            "cloud.nodes",
+            "cloud.gpus_per_node",
+            "cloud.bw",
+            "local.nodes",
+            "local.bw",
+            "density",
+        )
+    ),
+    "ssfusion.iii.setting.density",
+    "ssfusion.design.density",
+    "ssfusion.design.density_floor",
+    "ssfusion.design.warmup",
+    "ssfusion.setup.exp1_gpus16",
+    "ssfusion.setup.exp1_gpus32",
+    "ssfusion.setup.exp1_gpus64",
+    "ssfusion.exp7.gpus",
+    "ssfusion.setup.cloud.cpu_cores",
+    "ssfusion.setup.local.cpu_cores",
+    "ssfusion.design.traces",
+)
 """Claims of settings, with their place here in the ledger; the last three have none."""
 
 
@@ -356,10 +406,14 @@ def _settings(figure: Figure, rows: list[Row]) -> Table:
         where = re.sub(r"^cluster (\S+) ", r"conf/cluster/\1.yaml, ", where)
         table.append(
             {
-                "what": claim.statement, "paper": f"{claim.bounds[0]:g}" if claim.bounds else "", "ssfx": one.ours,
-                "verdict": one.outcome, "where": where or one.reason, "claim": claim.id,
+                "what": claim.statement,
+                "paper": f"{claim.bounds[0]:g}" if claim.bounds else "",
+                "ssfx": one.ours,
+                "verdict": one.outcome,
+                "where": where or one.reason,
+                "claim": claim.id,
             }
-        )  # fmt: skip
+        )
     return table
 
 
@@ -376,12 +430,16 @@ def _settings_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 
 SETTINGS: Figure = Figure(
-    "ssfusion.text.setup", "Section V-A: settings of the paper and of ssfx",
+    "ssfusion.text.setup",
+    "Section V-A: settings of the paper and of ssfx",
     Tabular(
         {"what": "setting", "paper": "paper", "ssfx": "ssfx", "verdict": "verdict", "where": "where, or why not"},
-        _settings, "Read from the configuration files and the schemes' defaults; no run.",
+        _settings,
+        "Read from the configuration files and the schemes' defaults; no run.",
     ),
     _settings_verdicts,
-    said=lambda rows: f"{sum(one.outcome == 'agrees' for one in SETTINGS.judge(rows))} of {len(TAKEN)} settings are "
-    f"the paper's; {sum(not one.ours for one in SETTINGS.judge(rows))} have no counterpart",
-)  # fmt: skip
+    said=lambda rows: (
+        f"{sum(one.outcome == 'agrees' for one in SETTINGS.judge(rows))} of {len(TAKEN)} settings are "
+        f"the paper's; {sum(not one.ours for one in SETTINGS.judge(rows))} have no counterpart"
+    ),
+)

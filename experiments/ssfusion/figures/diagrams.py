@@ -78,8 +78,11 @@ def reduced(*tensors: str) -> Bucket:
 
 EXAMPLE = Example(
     {"7": 12_000, "6": 900_000, "5": 24_000, "4": 60_000, "3": 6_000, "2": 500_000, "1": 15_000},
-    (0.5, 0.9, 0.5, 0.6, 0.5, 0.7, 0.4), latency_ms=0.03, encode_ms=(0.45, 0.15e-6), host_ms=(0.6, 0.3e-6),
-)  # fmt: skip
+    (0.5, 0.9, 0.5, 0.6, 0.5, 0.7, 0.4),
+    latency_ms=0.03,
+    encode_ms=(0.45, 0.15e-6),
+    host_ms=(0.6, 0.3e-6),
+)
 """Sizes in the paper's order: in the first buffer 7 < 5 < 4 < 6, in the second 3 < 1 < 2."""
 BUFFERS = (range(0, 4), range(4, 7))
 
@@ -110,9 +113,12 @@ def dense_tensors(plan: Plan) -> list[set[str]]:
 # ---- Figs. 1, 7, 8 and 10: timelines ---------------------------------------------------------------------------------
 
 FOUR = Example(
-    {"4": 400_000, "3": 500_000, "2": 400_000, "1": 300_000}, (0.6, 0.6, 0.6, 0.6), ms_per_megabyte=0.8,
-    latency_ms=0.06, encode_ms=(0.35, 0.1e-6),
-)  # fmt: skip
+    {"4": 400_000, "3": 500_000, "2": 400_000, "1": 300_000},
+    (0.6, 0.6, 0.6, 0.6),
+    ms_per_megabyte=0.8,
+    latency_ms=0.06,
+    encode_ms=(0.35, 0.1e-6),
+)
 PAIRS = (("4", "3"), ("2", "1"))
 
 
@@ -148,31 +154,42 @@ def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 
 FIG1 = Figure(
-    "ssfusion.fig1", "Fig. 1: three ways to exchange the gradients of four tensors", Timelines(_fig1_steps),
+    "ssfusion.fig1",
+    "Fig. 1: three ways to exchange the gradients of four tensors",
+    Timelines(_fig1_steps),
     _fig1_verdicts,
-)  # fmt: skip
+)
 FIG7 = Figure(
-    "ssfusion.fig7", "Fig. 7: per-tensor and selective sparsification of seven tensors in two buffers",
-    Timelines(lambda: {
-        "(a) Per-tensor sparsification": EXAMPLE.step(per_tensor()),
-        "(b) Selective sparsification (SSFusion)": EXAMPLE.step(planned("naive")),
-    }),
+    "ssfusion.fig7",
+    "Fig. 7: per-tensor and selective sparsification of seven tensors in two buffers",
+    Timelines(
+        lambda: {
+            "(a) Per-tensor sparsification": EXAMPLE.step(per_tensor()),
+            "(b) Selective sparsification (SSFusion)": EXAMPLE.step(planned("naive")),
+        }
+    ),
     _fig7_verdicts,
-)  # fmt: skip
+)
 FIG8 = Figure(
-    "ssfusion.fig8", "Fig. 8: two ways to move sparsification to the host",
-    Timelines(lambda: {
-        "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor("host")),
-        "(b) Selective offloading (SSFusion-O)": EXAMPLE.step(planned("o")),
-    }),
-)  # fmt: skip
+    "ssfusion.fig8",
+    "Fig. 8: two ways to move sparsification to the host",
+    Timelines(
+        lambda: {
+            "(a) Sparsification offloading of each tensor": EXAMPLE.step(per_tensor("host")),
+            "(b) Selective offloading (SSFusion-O)": EXAMPLE.step(planned("o")),
+        }
+    ),
+)
 FIG10 = Figure(
-    "ssfusion.fig10", "Fig. 10: All-Gather alone, and interleaved All-Reduce and All-Gather",
-    Timelines(lambda: {
-        "(a) All-Gather": EXAMPLE.step(planned("naive")),
-        "(b) Interleaved All-Reduce and All-Gather (SSFusion-I)": EXAMPLE.step(planned("i")),
-    }),
-)  # fmt: skip
+    "ssfusion.fig10",
+    "Fig. 10: All-Gather alone, and interleaved All-Reduce and All-Gather",
+    Timelines(
+        lambda: {
+            "(a) All-Gather": EXAMPLE.step(planned("naive")),
+            "(b) Interleaved All-Reduce and All-Gather (SSFusion-I)": EXAMPLE.step(planned("i")),
+        }
+    ),
+)
 
 
 # ---- Fig. 3: two tensors of four elements, each compressed on its own, and both together -----------------------------
@@ -213,12 +230,15 @@ def _fig3(figure: Figure, rows: list[Row]) -> Picture:
     )
     return canvas, [
         {
-            "tensor": name, "element": i, "magnitude": value, "per_tensor": "sent" if (name, i) in EACH else "",
+            "tensor": name,
+            "element": i,
+            "magnitude": value,
+            "per_tensor": "sent" if (name, i) in EACH else "",
             "multi_tensor": "sent" if (name, i) in JOINT else "",
         }
         for name, values in TENSORS.items()
         for i, value in enumerate(values)
-    ]  # fmt: skip
+    ]
 
 
 def _toy_panel(axis: Axes, title: str, kept: Kept) -> None:
@@ -257,9 +277,12 @@ def _fig3_finding(rows: list[Row]) -> str:
 
 
 FIG3 = Figure(
-    "ssfusion.fig3", "Fig. 3: a small tensor vanishes where tensors are compressed together", _fig3,
-    _fig3_verdicts, said=_fig3_finding,
-)  # fmt: skip
+    "ssfusion.fig3",
+    "Fig. 3: a small tensor vanishes where tensors are compressed together",
+    _fig3,
+    _fig3_verdicts,
+    said=_fig3_finding,
+)
 
 
 # ---- Fig. 6: the parts of the framework, each with the module of ssfx that does it -----------------------------------
@@ -270,13 +293,15 @@ PARTS = (
     ("Profiling", "backward time per tensor,\ncosts of compressors and links", "ssfx/{runtime,calibration}", GREY),
     ("Fusion buffers", "contiguous groups of\nshortest predicted step", f"{SEARCH}/exact_groups.py", GREY),
     (
-        "Selective sparsification", "small tensors stay dense,\nlarge ones get a lower density",
-        f"{SEARCH}/ssfusion_selection.py", "#bfe0f5",
+        "Selective sparsification",
+        "small tensors stay dense,\nlarge ones get a lower density",
+        f"{SEARCH}/ssfusion_selection.py",
+        "#bfe0f5",
     ),
     ("SSFusion-O", "large tensors are compressed\non the host", f"{SEARCH}/ssfusion_selection.py", "#8cc8ee"),
     ("SSFusion-I", "All-Reduce of dense tensors\nbetween All-Gathers", f"{SEARCH}/ssfusion_buffers.py", "#56b4e9"),
     ("Training", "the plan, executed step by step\n(or simulated)", "ssfx/{runtime,simulator}", GREY),
-)  # fmt: skip
+)
 """What a part is called in the paper, what it does, where it is here, and its colour."""
 
 
@@ -318,6 +343,8 @@ def _part(axis: Axes, number: int, part: tuple[str, str, str, str]) -> None:
 
 
 FIG6 = Figure(
-    "ssfusion.fig6", "Fig. 6: overview of SSFusion, and where its parts are in ssfx", _fig6,
+    "ssfusion.fig6",
+    "Fig. 6: overview of SSFusion, and where its parts are in ssfx",
+    _fig6,
     said=lambda _: f"in this order: {', '.join(name for name, *_ in PARTS)}",
-)  # fmt: skip
+)

@@ -65,14 +65,22 @@ class Network:
 
 
 NETWORKS = (
-    Network("a", "ResNet-152 on CIFAR-100", "resnet20_cifar10", "ResNet-20 on CIFAR-10", "resnet152",
-            "resnet152_cifar100"),
+    Network(
+        "a", "ResNet-152 on CIFAR-100", "resnet20_cifar10", "ResNet-20 on CIFAR-10", "resnet152", "resnet152_cifar100"
+    ),
     Network("b", "VGG-19 on CIFAR-100", "vgg_small_cifar10", "small VGG on CIFAR-10", "vgg19", "vgg19_cifar100"),
-    Network("c", "LSTM of 86 M on WikiText-2", "lstm_wikitext2_small", "LSTM of 0.5 M on WikiText-2", "lstm",
-            "lstm_wikitext2"),
-    Network("d", "BERT on SQuAD", "gpt2_small_wikitext2", "GPT-2 of 3 layers on WikiText-2", "bert", "bert_base",
-            like=False),
-)  # fmt: skip
+    Network(
+        "c",
+        "LSTM of 86 M on WikiText-2",
+        "lstm_wikitext2_small",
+        "LSTM of 0.5 M on WikiText-2",
+        "lstm",
+        "lstm_wikitext2",
+    ),
+    Network(
+        "d", "BERT on SQuAD", "gpt2_small_wikitext2", "GPT-2 of 3 layers on WikiText-2", "bert", "bert_base", like=False
+    ),
+)
 OURS = OWN[-1]
 SHOWN = (DENSE_BASELINE, *BASELINES, "per_tensor", "fused_all", OURS, AUTO)
 """The last is not of the paper and in no verdict."""
@@ -88,12 +96,18 @@ def _panels(rows: list[Row]) -> list[Panel]:
     colours = {scheme: scheme_colour(scheme) for scheme in SHOWN}
     return [
         Panel(
-            one.title, task_of(found, one.ours), colours, DENSE_BASELINE, printed(one.claim) if one.like else {},
-            (DENSE_BASELINE, OURS), lacking.get(one.ours, ""), step_times(rows, one.timed),
+            one.title,
+            task_of(found, one.ours),
+            colours,
+            DENSE_BASELINE,
+            printed(one.claim) if one.like else {},
+            (DENSE_BASELINE, OURS),
+            lacking.get(one.ours, ""),
+            step_times(rows, one.timed),
             f" of {one.paper.partition(' ')[0]} on 64 GPUs (simulated)",
         )
         for one in NETWORKS
-    ]  # fmt: skip
+    ]
 
 
 def long_runs(rows: Iterable[Row]) -> list[Row]:
@@ -191,9 +205,12 @@ def _verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         claims = {scheme: f"{start}.{subjects[scheme]}" for scheme in (OURS, *ORDERED)}
         small = "" if task else f" on a small {one.paper.partition('-')[0].partition(' ')[0]}"
         found += judged_gaps(
-            own, claims, printed(one.claim), stands_for=one.paper,
+            own,
+            claims,
+            printed(one.claim),
+            stands_for=one.paper,
             missing=lambda name, small=small: scheme_name(name) + small,  # type: ignore[misc]
-        )  # fmt: skip
+        )
         dense = {f"dense training{small}": there_is(own, DENSE_BASELINE)}
         found.append(_level(f"{start}.dense", task) if task else no_row(f"{start}.dense", dense))
         if task and task.knows(OURS, DENSE_BASELINE):
@@ -242,9 +259,12 @@ def _order(claim: str, task: Task) -> Verdict:
     """Return whether SSFusion is not above dense training, and above every rival."""
     pairs: list[Compared] = [
         ("dense over SSFusion", task.gap(DENSE_BASELINE, OURS), "not below"),
-        *((f"SSFusion over {scheme_name(one)}", task.gap(OURS, one), "above") for one in ORDERED
-          if task.knows(OURS, one)),
-    ]  # fmt: skip
+        *(
+            (f"SSFusion over {scheme_name(one)}", task.gap(OURS, one), "above")
+            for one in ORDERED
+            if task.knows(OURS, one)
+        ),
+    ]
     missing = {scheme_name(one): there_is([task], one) for one in ORDERED if not task.knows(OURS, one)}
     return judged_order(claim, pairs, task.words, missing)
 
@@ -252,15 +272,21 @@ def _order(claim: str, task: Task) -> Verdict:
 def _beside(claim: str, shown: Sequence[Task]) -> Verdict:
     """Return whether HiPress and Espresso end where SSFusion does."""
     pairs = gaps(shown, *((OURS, one, "equal") for one in LAYERWISE), named=scheme_name)
-    missing = {scheme_name(one): there_is(shown, one) for one in LAYERWISE
-               if not any(task.knows(OURS, one) for task in shown)}  # fmt: skip
+    missing = {
+        scheme_name(one): there_is(shown, one) for one in LAYERWISE if not any(task.knows(OURS, one) for task in shown)
+    }
     return judged_order(claim, pairs, shown, missing)
 
 
 FIG12 = long_figure(
-    "ssfusion.fig12", "Fig. 12: quality during and after training, a small network for each of the paper's four",
-    Quality(_panels, scheme_name), _verdicts, about=("ssfusion.fig12", "ssfusion.headline.accuracy"),
-    needs={"experiment": (LONG, TIMES).__contains__}, said=_finding, lacks=_lacks,
+    "ssfusion.fig12",
+    "Fig. 12: quality during and after training, a small network for each of the paper's four",
+    Quality(_panels, scheme_name),
+    _verdicts,
+    about=("ssfusion.fig12", "ssfusion.headline.accuracy"),
+    needs={"experiment": (LONG, TIMES).__contains__},
+    said=_finding,
+    lacks=_lacks,
     notes=(
         f"A small network stands for each of the paper's, trained for {FEWEST_STEPS:,} steps or more: what is judged "
         "is the sign and the rank of a gap to dense training, not its level. No BERT learns questions here: a GPT-2 "
@@ -270,4 +296,4 @@ FIG12 = long_figure(
         "On the right, every run over dense training of its seed; a bar is the median. `ssfx figures "
         "ssfusion.fig12` prints which runs are missing, how long they take, and the command.",
     ),
-)  # fmt: skip
+)

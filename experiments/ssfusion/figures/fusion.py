@@ -144,15 +144,20 @@ def _share_panel(axis: Axes, model: str, memories: Mapping[str, Mapping[float, f
 
 
 FIG2 = Figure(
-    "ssfusion.fig2", "Fig. 2: share of time spent on sparsification, by fusion degree", _fig2, _fig2_verdicts,
-    needs={"experiment": "missing_rate"}, command=SHORT, said=_fig2_finding,
+    "ssfusion.fig2",
+    "Fig. 2: share of time spent on sparsification, by fusion degree",
+    _fig2,
+    _fig2_verdicts,
+    needs={"experiment": "missing_rate"},
+    command=SHORT,
+    said=_fig2_finding,
     notes=(
         "The paper's other curve, quality by fusion degree, is drawn from long runs: `ssfx figures "
         "ssfusion.fig2.quality`.",
         "Our share is that of a step on two CPU ranks, the paper's that of training on eight V100S: levels do not "
         "compare.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Table I: tensors of which nothing is sent, by fusion degree -----------------------------------------------------
@@ -292,8 +297,13 @@ def _trend(claim: PaperClaim, ours: Mapping[float, Mapping[str, float]], said: s
 
 
 TABLE1 = Figure(
-    "ssfusion.table1", "Table I: tensors of which nothing is sent, by fusion degree (percent of the tensors)", _table1,
-    _table1_verdicts, needs={"experiment": ("missing_rate", LONG).__contains__}, command=SHORT, said=_table1_finding,
+    "ssfusion.table1",
+    "Table I: tensors of which nothing is sent, by fusion degree (percent of the tensors)",
+    _table1,
+    _table1_verdicts,
+    needs={"experiment": ("missing_rate", LONG).__contains__},
+    command=SHORT,
+    said=_table1_finding,
     notes=(
         f"{WHOLE_SAID} BERT-large has all its tensors but narrower ones: only the trend counts.",
         "A small VGG, with 12 tensors, was trained for 2,000 steps on four workers: it shows what training does to the "
@@ -301,4 +311,4 @@ TABLE1 = Figure(
         "A fusion degree of n percent: n percent of the tensors, counted from the output layer, are compressed "
         "jointly.",
     ),
-)  # fmt: skip
+)

@@ -62,9 +62,15 @@ def _point(row: Row) -> Point:
     low_s, *_, high_s = quantiles(times, n=10, method="inclusive")
     nbytes = ITEM_BYTES * int(row.case.model.removeprefix("vector(numel=").removesuffix(")"))
     return Point(
-        row.origin.kind, row.origin.hardware, row.case.compressor or "", nbytes, metric(row, "compress_s"), low_s,
-        high_s, len(times),
-    )  # fmt: skip
+        row.origin.kind,
+        row.origin.hardware,
+        row.case.compressor or "",
+        nbytes,
+        metric(row, "compress_s"),
+        low_s,
+        high_s,
+        len(times),
+    )
 
 
 # ---- Fig. 4: five sparsifiers, by the size of the tensor -------------------------------------------------------------
@@ -123,9 +129,10 @@ def _fig4_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 
 GPU_SIZES_KB = {
-    "ssfusion.fig4.dgc.floor": (0.0, 100.0), "ssfusion.fig4.dgc.mid": (100.0, 1000.0),
+    "ssfusion.fig4.dgc.floor": (0.0, 100.0),
+    "ssfusion.fig4.dgc.mid": (100.0, 1000.0),
     **{f"ssfusion.table3.gpu.{size}kb": (float(size), float(size)) for size in SIZES_KB},
-}  # fmt: skip
+}
 """Claims of levels on the paper's GPU, and the sizes that they are of."""
 
 
@@ -201,10 +208,15 @@ def _machine(machine: list[Point], axis: Axes) -> None:
     for device, marker in (("gpu", "s"), ("cpu", "^")):
         quoted = published(device)
         axis.plot(
-            [nbytes / 1000 for nbytes in quoted], [seconds * 1e3 for seconds in quoted.values()], marker=marker,
-            markersize=4, linestyle="none", markerfacecolor="none", markeredgecolor=CODECS["dgc"],
+            [nbytes / 1000 for nbytes in quoted],
+            [seconds * 1e3 for seconds in quoted.values()],
+            marker=marker,
+            markersize=4,
+            linestyle="none",
+            markerfacecolor="none",
+            markeredgecolor=CODECS["dgc"],
             label=f"DGC on {device.upper()}, paper",
-        )  # fmt: skip
+        )
     axis.set_title(f"{machine[0].kind} on {machine[0].hardware}", loc="left", fontsize=6.5)
     axis.set(xscale="log", yscale="log")
     ticks = {1: "1 KB", 10: "10 KB", 100: "100 KB", 1e3: "1 MB", 1e4: "10 MB", 1e5: "100 MB"}
@@ -214,10 +226,15 @@ def _machine(machine: list[Point], axis: Axes) -> None:
 
 
 FIG4 = Figure(
-    "ssfusion.fig4", "Fig. 4: time to sparsify one tensor, by its size", _fig4, _fig4_verdicts,
-    needs={"experiment": "compressors", "memory": None, "device": "cpu"}, command=TIMED_BY, said=_fig4_finding,
+    "ssfusion.fig4",
+    "Fig. 4: time to sparsify one tensor, by its size",
+    _fig4,
+    _fig4_verdicts,
+    needs={"experiment": "compressors", "memory": None, "device": "cpu"},
+    command=TIMED_BY,
+    said=_fig4_finding,
     notes=(f"Other hardware than the paper's, so levels do not compare. Of GPUs one {NAME} was timed.",),
-)  # fmt: skip
+)
 
 
 # ---- Table III: time of DGC on one tensor, on a GPU and on its host --------------------------------------------------
@@ -240,10 +257,16 @@ def _table3_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     here = "grows with every size" if grows else "does not grow with every size"
     own = "Worked out from the cells that the paper prints."
     found = [
-        compared("ssfusion.table3.slowdown", (0.753, 3.802), (ratios[0], ratios[-1]), relative=0.002, unit="fraction",
-                 reason=own),
+        compared(
+            "ssfusion.table3.slowdown",
+            (0.753, 3.802),
+            (ratios[0], ratios[-1]),
+            relative=0.002,
+            unit="fraction",
+            reason=own,
+        ),
         says("ssfusion.table3.widening", grows, here, own),
-    ]  # fmt: skip
+    ]
     found = [replace(one, command="ssfx figures ssfusion.table3") for one in found]
     for line in size_lines(rows):
         said = f"Other hardware ({line['hardware']}), and the CPU time of one thread instead of wall time."
@@ -280,20 +303,27 @@ def size_lines(rows: list[Row]) -> list[dict[str, Any]]:
 
 
 TABLE3 = Figure(
-    "ssfusion.table3", "Table III: time of DGC on one tensor (ms)",
+    "ssfusion.table3",
+    "Table III: time of DGC on one tensor (ms)",
     Tabular(
         {
-            "size": "tensor", "gpu": "paper\nGPU", "cpu": "paper\nCPU", "here": "here, CPU\nmedian",
+            "size": "tensor",
+            "gpu": "paper\nGPU",
+            "cpu": "paper\nCPU",
+            "here": "here, CPU\nmedian",
             "spread": "10th to 90th\npercentile",
         },
         lambda _, rows: size_lines(rows),
-        lambda lines, _: f"{lines[0]['origin'].capitalize()} on {lines[0]['hardware']}: CPU time of one thread, n = "
-        f"{lines[0]['n']}.",
+        lambda lines, _: (
+            f"{lines[0]['origin'].capitalize()} on {lines[0]['hardware']}: CPU time of one thread, n = {lines[0]['n']}."
+        ),
     ),
-    _table3_verdicts, needs={"experiment": "compressors", "compressor": "dgc", "memory": None, "device": "cpu"},
-    command=TIMED_BY, said=_table3_finding,
+    _table3_verdicts,
+    needs={"experiment": "compressors", "compressor": "dgc", "memory": None, "device": "cpu"},
+    command=TIMED_BY,
+    said=_table3_finding,
     notes=(
         "The paper has wall time on its V100S and its Xeon; ours is the CPU time of one thread, so levels do not "
         f"compare. Of GPUs one {NAME} was timed.",
     ),
-)  # fmt: skip
+)

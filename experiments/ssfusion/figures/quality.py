@@ -30,10 +30,12 @@ DENSITY = 0.01
 """The paper's, of runs where a scheme has several."""
 STAND_INS = {
     "ResNet-152": {"resnet20_cifar10": "ResNet-20 on CIFAR-10", "vgg_small_cifar10": "small VGG on CIFAR-10"},
-    "GPT2-large": {"gpt2_small_wikitext2": "GPT-2 of 3 layers on WikiText-2",
-                   "lstm_wikitext2_small": "LSTM on WikiText-2"},
+    "GPT2-large": {
+        "gpt2_small_wikitext2": "GPT-2 of 3 layers on WikiText-2",
+        "lstm_wikitext2_small": "LSTM on WikiText-2",
+    },
     "BERT-large": {},
-}  # fmt: skip
+}
 """Of the paper's networks: ours, the more alike first, with words."""
 
 
@@ -55,8 +57,14 @@ DEGREE_PANELS = {"a": ("acc", "ResNet-152"), "b": ("f1", "BERT-large")}
 """The paper's panels: the quality, and the network."""
 PER_TENSOR, ALL = "per-tensor", 100
 DEGREES = (20, 40, 60, 80, ALL)
-DEGREE_COLOURS = {PER_TENSOR: "#5f5f5f", "20 %": "#9ecae1", "40 %": "#6baed6", "60 %": "#4292c6", "80 %": "#2171b5",
-           "100 %": "#084594"}  # fmt: skip
+DEGREE_COLOURS = {
+    PER_TENSOR: "#5f5f5f",
+    "20 %": "#9ecae1",
+    "40 %": "#6baed6",
+    "60 %": "#4292c6",
+    "80 %": "#2171b5",
+    "100 %": "#084594",
+}
 
 
 def _fig2(rows: list[Row]) -> list[Panel]:
@@ -85,14 +93,28 @@ def _fig2_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
             found += [no_stand_in(claim, paper) for claim in claims.values()]
             continue
         found += judged_gaps(
-            standing_in(anyhow, paper), claims, stated, PER_TENSOR, paper,
+            standing_in(anyhow, paper),
+            claims,
+            stated,
+            PER_TENSOR,
+            paper,
             lambda name, paper=paper: f"{name} of the tensors joined in place of {paper}",  # type: ignore[misc]
-        )  # fmt: skip
+        )
     for task in standing_in(every, paper := DEGREE_PANELS["a"][1])[:1]:
         own = [float(row.metrics["top1"] or 0.0) for row in task.methods[PER_TENSOR]]
         why = f"the level of {task.words} in place of {paper}"
-        found.append(Verdict("ssfusion.fig2.a.per.acc", "not comparable", f"{100 * fmean(own):.1f} percent", "measured",
-                             "", why, LONG_COMMAND, COST))  # fmt: skip
+        found.append(
+            Verdict(
+                "ssfusion.fig2.a.per.acc",
+                "not comparable",
+                f"{100 * fmean(own):.1f} percent",
+                "measured",
+                "",
+                why,
+                LONG_COMMAND,
+                COST,
+            )
+        )
     pairs: list[Compared] = []
     words = []
     for task in every:
@@ -138,14 +160,17 @@ def printed_by_degree(panel: str) -> dict[str, float]:
 
 
 FIG2 = long_figure(
-    "ssfusion.fig2.quality", "Fig. 2: quality by how many tensors are compressed jointly", Quality(_fig2),
+    "ssfusion.fig2.quality",
+    "Fig. 2: quality by how many tensors are compressed jointly",
+    Quality(_fig2),
     _fig2_verdicts,
-    about=("ssfusion.fig2",), said=_fig2_finding,
+    about=("ssfusion.fig2",),
+    said=_fig2_finding,
     notes=(
         "A small ResNet, or without its runs a small VGG on the same task, stands for ResNet-152. What is judged is "
         "the sign and the rank of the gap to tensors compressed one by one, not its level.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Fig. 5(b): selective sparsification against per-tensor, multi-tensor and dense training -------------------------
@@ -178,8 +203,11 @@ def _fig5b_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
         here = standing_in(every, paper)
         own = [one for one in here if one.knows("selective")]
         printed = {"selective": 1 + number(_gain_claim(key)), "multi-tensor": 1.0}
-        missing = {name: there_is(here, name) for name in ("selective", "multi-tensor")
-                   if not any(one.knows(name) for one in here)}  # fmt: skip
+        missing = {
+            name: there_is(here, name)
+            for name in ("selective", "multi-tensor")
+            if not any(one.knows(name) for one in here)
+        }
         found += judged_gaps(
             own,
             {"selective": _gain_claim(key)},
@@ -223,10 +251,14 @@ def _gain_claim(key: str) -> str:
 
 
 FIG5B = long_figure(
-    "ssfusion.fig5b", "Fig. 5(b): quality with per-tensor, multi-tensor and selective sparsification", Quality(_fig5b),
-    _fig5b_verdicts, about=("ssfusion.fig5",), said=_fig5b_finding,
+    "ssfusion.fig5b",
+    "Fig. 5(b): quality with per-tensor, multi-tensor and selective sparsification",
+    Quality(_fig5b),
+    _fig5b_verdicts,
+    about=("ssfusion.fig5",),
+    said=_fig5b_finding,
     notes=(
         "Small networks stand for the paper's: a ResNet or a VGG for ResNet-152, a GPT-2 or an LSTM for GPT2-large, by "
         "which of them has long runs of the most ways. What is judged is the sign of a gap, not its level.",
     ),
-)  # fmt: skip
+)

@@ -30,18 +30,25 @@ def _alone(cell: Cell) -> tuple[float, str]:
 
 
 FIG5 = Figure(
-    "ssfusion.fig5", "Fig. 5(a): time of an iteration with per-tensor, multi-tensor and selective sparsification",
+    "ssfusion.fig5",
+    "Fig. 5(a): time of an iteration with per-tensor, multi-tensor and selective sparsification",
     Groups(
-        "model", _alone, panel=lambda cell: f"{cell.case.world_size} V100S", metric="iteration_s",
-        label="time per iteration (s)", schemes=("ddp", "per_tensor", "fused_all", "ssfusion_naive"), paper=_printed,
+        "model",
+        _alone,
+        panel=lambda cell: f"{cell.case.world_size} V100S",
+        metric="iteration_s",
+        label="time per iteration (s)",
+        schemes=("ddp", "per_tensor", "fused_all", "ssfusion_naive"),
+        paper=_printed,
     ),
-    judge_cells, needs=simulated("selective"),
+    judge_cells,
+    needs=simulated("selective"),
     notes=(
         "Per-tensor: scheme=per_tensor; multi-tensor: fused_all; selective: ssfusion_naive, leaving small tensors "
         "dense.",
         "Diamonds: the times that the paper prints for its V100S cluster, read in the order in which it lists them.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Figs. 11, 14 and 15: gains over six rivals ----------------------------------------------------------------------
@@ -55,8 +62,10 @@ def _fig11_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 
 FIG11 = Figure(
-    "ssfusion.fig11", "Fig. 11: throughput of SSFusion over that of each rival, 200 Gbit/s between nodes",
-    Gains("resnet152 vit_large bert_large gpt2_large", "rivals"), _fig11_verdicts,
+    "ssfusion.fig11",
+    "Fig. 11: throughput of SSFusion over that of each rival, 200 Gbit/s between nodes",
+    Gains("resnet152 vit_large bert_large gpt2_large", "rivals"),
+    _fig11_verdicts,
     needs=simulated("throughput"),
     command="ssfx run experiment=throughput cluster=16gpu,32gpu,64gpu cluster.calibration=nominal,published",
     notes=(
@@ -66,7 +75,7 @@ FIG11 = Figure(
         f"{BY_QUALITY} {NO_PRINTED_TIMES}",
         "The absolute throughput of every scheme is in the CSV.",
     ),
-)  # fmt: skip
+)
 
 SPARSIFIERS = {"gaussiank": "Gaussiank", "dgc": "DGC", "redsync": "RedSync", "sidco": "SIDCo"}
 """In the paper's order."""
@@ -79,8 +88,10 @@ def _sparsifier(cell: Cell) -> tuple[float, str]:
 
 
 FIG14 = Figure(
-    "ssfusion.fig14", "Fig. 14: throughput of SSFusion over that of each rival, by sparsifier, 64 GPUs",
-    Gains("resnet152 bert_large", "settings", _sparsifier, "sparsifier"), judge_cells,
+    "ssfusion.fig14",
+    "Fig. 14: throughput of SSFusion over that of each rival, by sparsifier, 64 GPUs",
+    Gains("resnet152 bert_large", "settings", _sparsifier, "sparsifier"),
+    judge_cells,
     needs=simulated("compressors"),
     notes=(
         "Grey: the range that the paper prints for this model and sparsifier over its six rivals. It contradicts the "
@@ -88,17 +99,19 @@ FIG14 = Figure(
         "OkTopk and SparDL take exact top-k only: the same rows stand beside every sparsifier.",
         SAME_COMPRESSOR,
     ),
-)  # fmt: skip
+)
 FIG15 = Figure(
-    "ssfusion.fig15", "Fig. 15: throughput of SSFusion over that of each rival, by density, 64 GPUs",
-    Gains("", "settings", lambda cell: (-cell.density, f"density {cell.density:g}"), "density asked for"), judge_cells,
+    "ssfusion.fig15",
+    "Fig. 15: throughput of SSFusion over that of each rival, by density, 64 GPUs",
+    Gains("", "settings", lambda cell: (-cell.density, f"density {cell.density:g}"), "density asked for"),
+    judge_cells,
     needs=simulated("density"),
     notes=(
         "Grey: the range that the paper prints for this density over its six rivals. That of density 0.01 is also "
         "printed for 100 Gbit/s in Experiment 6 (SSF-03).",
         f"{AT_DENSITY} {NO_PRINTED_TIMES}",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Figs. 16 and 17: bandwidth, and large models --------------------------------------------------------------------
@@ -118,25 +131,31 @@ def _device(cell: Cell) -> tuple[float, str]:
 
 
 FIG16 = Figure(
-    "ssfusion.fig16", "Fig. 16: throughput by bandwidth between nodes, ResNet-152 on 64 GPUs",
-    Groups("line rate of a node (Gbit/s)", _rate), judge_cells, needs=simulated("bandwidth"),
+    "ssfusion.fig16",
+    "Fig. 16: throughput by bandwidth between nodes, ResNet-152 on 64 GPUs",
+    Groups("line rate of a node (Gbit/s)", _rate),
+    judge_cells,
+    needs=simulated("bandwidth"),
     notes=(
         "The paper does not name the model of this experiment; ResNet-152 is that of Experiment 5, whose range at "
         "density 0.01 is the one that it prints for 100 Gbit/s here (SSF-03).",
         "The paper prints ranges of gains alone, no throughput.",
         f"{BY_QUALITY} {NO_PRINTED_TIMES}",
     ),
-)  # fmt: skip
+)
 FIG17 = Figure(
-    "ssfusion.fig17", "Fig. 17: throughput of two large models on 64 GPUs of 40 and 80 GB", Groups("device", _device),
-    judge_cells, needs=simulated("large_models"),
+    "ssfusion.fig17",
+    "Fig. 17: throughput of two large models on 64 GPUs of 40 and 80 GB",
+    Groups("device", _device),
+    judge_cells,
+    needs=simulated("large_models"),
     notes=(
         "Memory by footprint: float32 weights, gradients, AdamW state, residual, activations with fused attention. The "
         "paper prints no batch size: one sample, as its 38.2 GB for GPT2-XL leave room for no more.",
         "OkTopk and SparDL send one message, whose 32-bit indices do not reach over BLOOM-3B.",
         f"{BY_QUALITY} {NO_PRINTED_TIMES}",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Fig. 11 on this machine: beside dense DDP and the single worker's ideal -----------------------------------------
@@ -203,9 +222,14 @@ def _here_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
     right = max([line["highest"] for line in table] + [ideal or 0.0])
     for y, (line, rows) in enumerate(zip(table, panel.bars.values(), strict=True)):
         axis.barh(
-            y, line["samples_per_s"], 0.72, color=scheme_colour(rows[0].case.scheme), hatch=ORIGIN_HATCHES[panel.kind],
-            edgecolor="white", linewidth=0,
-        )  # fmt: skip
+            y,
+            line["samples_per_s"],
+            0.72,
+            color=scheme_colour(rows[0].case.scheme),
+            hatch=ORIGIN_HATCHES[panel.kind],
+            edgecolor="white",
+            linewidth=0,
+        )
         if line["runs"] > 1:
             axis.plot([line["lowest"], line["highest"]], [y, y], color="black", linewidth=0.8, marker="|", markersize=4)
         if line["scaling_factor"] is not None:
@@ -219,11 +243,15 @@ def _here_panel(panel: Panel, table: list[dict[str, Any]], axis: Axes) -> None:
 
 
 FIG11_HERE = Figure(
-    "ssfusion.fig11_here", "Throughput of small models on this machine, beside dense DDP", _here,
-    about=("ssfusion.fig11", "ssfusion.headline.throughput"), needs={"experiment": "throughput", "calibration": ""},
-    command="ssfx run experiment=throughput preset=short", said=_here_finding,
+    "ssfusion.fig11_here",
+    "Throughput of small models on this machine, beside dense DDP",
+    _here,
+    about=("ssfusion.fig11", "ssfusion.headline.throughput"),
+    needs={"experiment": "throughput", "calibration": ""},
+    command="ssfx run experiment=throughput preset=short",
+    said=_here_finding,
     notes=(
         "Solid line: dense DDP. Dashed line: ideal, P times the throughput of one worker alone. Number at the right: "
         "scaling factor, throughput over the ideal.",
     ),
-)  # fmt: skip
+)

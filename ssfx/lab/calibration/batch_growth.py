@@ -53,9 +53,13 @@ def batch_growth(rows: Iterable[Row]) -> BatchGrowth | None:
     alone = [product / square for product, square in each]
     batches = [batch_of(row) for runs in groups.values() for row, _ in runs]
     return BatchGrowth(
-        sum(product for product, _ in each) / sum(square for _, square in each), min(alone), max(alone),
-        (min(batches), max(batches)), len(batches), len({task for task, _ in groups}),
-    )  # fmt: skip
+        sum(product for product, _ in each) / sum(square for _, square in each),
+        min(alone),
+        max(alone),
+        (min(batches), max(batches)),
+        len(batches),
+        len({task for task, _ in groups}),
+    )
 
 
 def extra_by_batch(rows: Iterable[Row]) -> dict[tuple[str, str], list[tuple[Row, float]]]:

@@ -121,9 +121,13 @@ def codec(points: Mapping[str, Any], origin: Origin) -> CompressorTimes:
     """Return the CompressorTimes of the points that a rank measured (as of CodecPoints)."""
     encode = rising(points["encode"])
     return CompressorTimes(
-        encode, encode, rising(points["decode"]), origin,
-        **{key: float(f"{points[key]:.4g}") for key in ("segment_s", "piece_s", "tensor_s")}, host_copies=True,
-    )  # fmt: skip
+        encode,
+        encode,
+        rising(points["decode"]),
+        origin,
+        **{key: float(f"{points[key]:.4g}") for key in ("segment_s", "piece_s", "tensor_s")},
+        host_copies=True,
+    )
 
 
 def rising(points: Sequence[Sequence[float]]) -> Curve:
@@ -151,9 +155,13 @@ def _origin(kind: Literal["measured", "emulated"], note: str) -> Origin:
 
 
 def run_ranks(
-    request: Mapping[str, Any], ranks: int, network: Network | None, module: str = "ssfx.lab.calibration.measure",
-    limit_s: float = _LIMIT_S, more: Mapping[str, str] = {},
-) -> tuple[dict[str, Any], float]:  # fmt: skip
+    request: Mapping[str, Any],
+    ranks: int,
+    network: Network | None,
+    module: str = "ssfx.lab.calibration.measure",
+    limit_s: float = _LIMIT_S,
+    more: Mapping[str, str] = {},
+) -> tuple[dict[str, Any], float]:
     """Start `module` as so many ranks, with `more` in their environment, and wait for them at most `limit_s`.
 
     Returns what rank 0 left in result.json, and the cores that other processes kept busy.
@@ -173,9 +181,12 @@ def run_ranks(
             with path.open("wb") as log:
                 process = subprocess.Popen(
                     hosts.inside(rank, command) if hosts else command,
-                    stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
                     env={**os.environ, **settings(1, INTERFACE if hosts else "lo"), **more, **place},
-                )  # fmt: skip
+                )
             processes.append(process)
             stack.callback(_end, process)
         _wait(processes, logs, limit_s)

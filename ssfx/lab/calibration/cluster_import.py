@@ -128,10 +128,15 @@ def _tables(logs: Sequence[tuple[Log, str]], nodes: int | None) -> list[Exchange
         kinds = dict.fromkeys(log.library for log, _ in members if log.library)
         tables.append(
             ExchangeTable(
-                collective, ranks, per_node, sizes, tuple(median(points[size]) for size in sizes),
-                " and ".join(kinds), ", ".join(dict.fromkeys(where for _, where in members)),
+                collective,
+                ranks,
+                per_node,
+                sizes,
+                tuple(median(points[size]) for size in sizes),
+                " and ".join(kinds),
+                ", ".join(dict.fromkeys(where for _, where in members)),
             )
-        )  # fmt: skip
+        )
     return tables
 
 
@@ -158,15 +163,22 @@ def _sources(files: _Files) -> str:
 
 def _plain(table: ExchangeTable) -> dict[str, Any]:
     return {
-        "collective": table.collective, "ranks": table.ranks, "ranks_per_node": table.ranks_per_node,
-        "bytes": list(table.nbytes), "us": list(table.us),
-    }  # fmt: skip
+        "collective": table.collective,
+        "ranks": table.ranks,
+        "ranks_per_node": table.ranks_per_node,
+        "bytes": list(table.nbytes),
+        "us": list(table.us),
+    }
 
 
 def cluster_text(
-    tables: Sequence[ExchangeTable], sheet: str, names: str, source: str, base: Mapping[str, Any] = {},
+    tables: Sequence[ExchangeTable],
+    sheet: str,
+    names: str,
+    source: str,
+    base: Mapping[str, Any] = {},
     asked: int | None = None,
-) -> tuple[str, list[str]]:  # fmt: skip
+) -> tuple[str, list[str]]:
     """Return the text of the cluster file, and what in it is an assumption.
 
     `names`: what the devices call themselves. `base`: what another file says, `asked`: how many nodes, without tables.
@@ -181,9 +193,13 @@ def cluster_text(
     small = next((one for one in tables if one is main and one.collective == "all_reduce"), None)
     lines = [
         f"summary: {f'{nodes} nodes of ' if nodes > 1 else ''}{per_node} {sheet}, measured exchanges",
-        f"nodes: {nodes}", f"devices_per_node: {per_node}", f"device: {sheet}", f"nics_per_node: {nics}",
-        f"intra: {intra}", f"inter: {inter}",
-    ]  # fmt: skip
+        f"nodes: {nodes}",
+        f"devices_per_node: {per_node}",
+        f"device: {sheet}",
+        f"nics_per_node: {nics}",
+        f"intra: {intra}",
+        f"inter: {inter}",
+    ]
     if small and small.nbytes[0] <= SMALL_BYTES:
         lines.append(f"small_allreduce_us: {small.us[0]:.6g}")
     lines += [f"source: {json.dumps(source)}", "calibration: nominal"]

@@ -32,10 +32,17 @@ Run = Callable[[str, PartRun, str, int, Sizes, float], Mapping[str, Any]]
 def sizes_on_gpu() -> Sizes:
     """Return how much is done on a GPU."""
     return Sizes(
-        segments=(5_000_000, 1_048_577, 40, 1), widths=(1024, 4096, 1000, 8),
-        compressors=compressors.names(), max_numel=2**24, host_model="bert_base", models=MODELS,
-        precisions=("fp32", "tf32", "bf16"), batch_size=None, iterations=10, mib=256,
-    )  # fmt: skip
+        segments=(5_000_000, 1_048_577, 40, 1),
+        widths=(1024, 4096, 1000, 8),
+        compressors=compressors.names(),
+        max_numel=2**24,
+        host_model="bert_base",
+        models=MODELS,
+        precisions=("fp32", "tf32", "bf16"),
+        batch_size=None,
+        iterations=10,
+        mib=256,
+    )
 
 
 def in_processes(name: str, work: PartRun, kind: str, ranks: int, sizes: Sizes, limit_s: float) -> Mapping[str, Any]:
@@ -77,12 +84,18 @@ def check_gpus(
 def _record(kind: str, gpus: int, parts: list[Part], data: Mapping[str, Any]) -> GpuRecord:
     names = accelerator.names(kind)[:gpus]
     origin = Origin(
-        "measured", describe({**hardware(), "gpus": names}), datetime.now(UTC).date().isoformat(),
-        "ssfx doctor --gpu, median, no other load assumed", versions(),
-    )  # fmt: skip
+        "measured",
+        describe({**hardware(), "gpus": names}),
+        datetime.now(UTC).date().isoformat(),
+        "ssfx doctor --gpu, median, no other load assumed",
+        versions(),
+    )
     return GpuRecord(
-        origin=origin, commit=code()["commit"] or "", gpus=gpus,
-        sheet=(devices.sheet_named(names[0]) or "") if names else "cpu", parts=tuple(parts),
+        origin=origin,
+        commit=code()["commit"] or "",
+        gpus=gpus,
+        sheet=(devices.sheet_named(names[0]) or "") if names else "cpu",
+        parts=tuple(parts),
         codecs={name: codec(points, origin) for name, points in data.get("compressors", {}).items()},
         exchanges=tuple(
             ExchangeTable(**{**one, "nbytes": tuple(one["nbytes"]), "us": tuple(one["us"])})
@@ -90,4 +103,4 @@ def _record(kind: str, gpus: int, parts: list[Part], data: Mapping[str, Any]) ->
         ),
         host_us=data.get("host", {}).get("host_us"),
         profiles=tuple(Profile.from_json(text) for text in data.get("steps", {}).values()),
-    )  # fmt: skip
+    )

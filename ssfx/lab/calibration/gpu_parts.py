@@ -35,9 +35,13 @@ from ssfx.perf_model.roofline import launches
 from ssfx.runtime.attach import attach
 
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
-    "ddp": {}, "topk": {}, "per_tensor": {"compressor": "topk"}, "fused_all": {"compressor": "topk"},
-    "mergecomp": {"compressor": "topk"}, "ssfusion_oi": {"compressor": "topk", "rule": "paper"},
-}  # fmt: skip
+    "ddp": {},
+    "topk": {},
+    "per_tensor": {"compressor": "topk"},
+    "fused_all": {"compressor": "topk"},
+    "mergecomp": {"compressor": "topk"},
+    "ssfusion_oi": {"compressor": "topk", "rule": "paper"},
+}
 """Schemes whose averages are those of torch DDP to the last bit where two ranks send everything."""
 DENSITIES = (1.0, 0.05)
 STEPS = 7
@@ -218,9 +222,15 @@ def time_host(comm: Comm, sizes: Sizes) -> PartResult:
     """Time how long the host takes to issue a kernel of a training step, by kernels as they are counted."""
     work, precision = model_work(sizes.host_model), sizes.precisions[-1]
     profile = record_profile(
-        work.model, dataset_spec(work.model, {"name": "synthetic"}), 1, comm.device.type, 3 * sizes.iterations, 5,
-        optimizer=work.optimizer, precision=precision,
-    )  # fmt: skip
+        work.model,
+        dataset_spec(work.model, {"name": "synthetic"}),
+        1,
+        comm.device.type,
+        3 * sizes.iterations,
+        5,
+        optimizer=work.optimizer,
+        precision=precision,
+    )
     host_us = 1e6 * profile.alone_s() / sum(launches(work, precision, work.recompute))
     said = f"{host_us:.3g} us a kernel, by steps of {work.model} on one sample in {precision}"
     return PartResult(f"{said}; for other clusters: cluster.host_us={host_us:.3g}", data={"host_us": host_us})
@@ -234,9 +244,15 @@ def time_steps(comm: Comm, sizes: Sizes) -> PartResult:
         for precision in sizes.precisions:
             with found.noting(f"{model} in {precision}"):
                 profile = record_profile(
-                    model, dataset_spec(model, {"name": "synthetic"}), sizes.batch_size or work.batch_size,
-                    comm.device.type, sizes.iterations, 3, optimizer=work.optimizer, precision=precision,
-                )  # fmt: skip
+                    model,
+                    dataset_spec(model, {"name": "synthetic"}),
+                    sizes.batch_size or work.batch_size,
+                    comm.device.type,
+                    sizes.iterations,
+                    3,
+                    optimizer=work.optimizer,
+                    precision=precision,
+                )
                 found.data[f"{model} {precision}"] = profile.to_json()
                 times.append(f"{model} {precision} {1e3 * profile.alone_s():.4g} ms")
             if accelerator.queued(comm.device):

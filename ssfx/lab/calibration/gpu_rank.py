@@ -32,9 +32,12 @@ def main(request_file: str) -> None:
     if world > 1:
         # NCCL takes no two ranks of one GPU, gloo does.
         dist.init_process_group(
-            "gloo" if shared else accelerator.transport(kind), init_method=f"file://{folder / 'store'}",
-            rank=rank, world_size=world, timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
-        )  # fmt: skip
+            "gloo" if shared else accelerator.transport(kind),
+            init_method=f"file://{folder / 'store'}",
+            rank=rank,
+            world_size=world,
+            timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
+        )
     comm = TorchComm(dist.group.WORLD if world > 1 else None, where)
     found = PARTS[request["part"]].do(comm, Sizes(**request["sizes"]))
     if world > 1:

@@ -50,9 +50,12 @@ def main(request_file: str) -> None:
     torch.set_num_threads(1)
     store = f"file://{folder / 'store'}"
     dist.init_process_group(
-        "gloo", init_method=store, rank=rank, world_size=int(os.environ["WORLD_SIZE"]),
+        "gloo",
+        init_method=store,
+        rank=rank,
+        world_size=int(os.environ["WORLD_SIZE"]),
         timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
-    )  # fmt: skip
+    )
     comm = TorchComm()
     comm.all_reduce(torch.zeros(1, dtype=torch.float32)).wait()  # from here on all compute at the same time
     found: dict[str, Any] = {}
@@ -129,11 +132,19 @@ def overhead_times(comm: Comm) -> Overheads:
     decode_s = sparse_once.finish_s - once.finish_s
     own = torch.tensor(
         [
-            hook_s, add_s, fill_s_per_byte, lane_s, result_s, result_s_per_byte, finish_s, _offload_s(comm), sum_s,
+            hook_s,
+            add_s,
+            fill_s_per_byte,
+            lane_s,
+            result_s,
+            result_s_per_byte,
+            finish_s,
+            _offload_s(comm),
+            sum_s,
             decode_s,
         ],
         dtype=torch.float64,
-    )  # fmt: skip
+    )
     mean = comm.all_reduce(own.clamp_(min=0)).wait() / comm.world_size * crowding(comm.world_size)
     return Overheads(*mean.tolist())
 
@@ -188,9 +199,17 @@ def _hooks_s(comm: Comm, variant: Variant) -> float:
     inputs = torch.randn(_INPUTS, dtype=torch.float32, requires_grad=True)
     plain, exchanged = _layers(), _layers()
     sync = Sync(
-        exchanged, (torch.optim.SGD(exchanged.parameters(), lr=0.0),), scheme="ssgd", given={"variant": variant},
-        memory=None, scaler=None, comm=comm, costs=None, seed=0, trace=False,
-    )  # fmt: skip
+        exchanged,
+        (torch.optim.SGD(exchanged.parameters(), lr=0.0),),
+        scheme="ssgd",
+        given={"variant": variant},
+        memory=None,
+        scaler=None,
+        comm=comm,
+        costs=None,
+        seed=0,
+        trace=False,
+    )
     more = []
     for _ in range(_PASSES):
         losses = [model(inputs).sum() for model in (plain, exchanged)]

@@ -21,8 +21,15 @@ from ssfx.compressors.sparse import top_k
 from ssfx.runtime.online import issuer
 
 PRIMITIVES = (
-    "all_reduce", "all_gather", "all_gather_v", "all_gather_twice", "reduce_scatter", "all_to_all", "broadcast", "send",
-)  # fmt: skip
+    "all_reduce",
+    "all_gather",
+    "all_gather_v",
+    "all_gather_twice",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "send",
+)
 """What collectives consist of, two of them that planners ask for by name, and what torch sums over shards by."""
 IN_PARTS = ("all_to_all", "reduce_scatter")
 """Those to which a rank brings a part for every rank."""

@@ -36,9 +36,12 @@ SOURCE = "long_quality_local.jsonl"
 """The file of rows."""
 
 REDUCERS = {
-    "micro": "micro", "spardl": "spar_reduce_scatter", "oktopk": "ok_topk", "ddp_quantized": "quantized_all_reduce",
+    "micro": "micro",
+    "spardl": "spar_reduce_scatter",
+    "oktopk": "ok_topk",
+    "ddp_quantized": "quantized_all_reduce",
     "ddp_bf16": "quantized_all_reduce",
-}  # fmt: skip
+}
 """Schemes whose plans are of one reducer, and its name."""
 WHOLE = ("fused_all", "ddp_fp16", "acpsgd", "powersgd", *REDUCERS)
 """Schemes that compress a message as a whole. Their runs, and those of per_tensor, are those of one method alone."""
@@ -78,9 +81,10 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
     """
     # The size of a node, which commands put in, is no option of a method.
     rows = [
-        row for row in rows
+        row
+        for row in rows
         if row.case.target_metric is not None and row.case.scheme_options.keys() <= {"ranks_per_node"}
-    ]  # fmt: skip
+    ]
     growth = batch_growth(rows)
     rows = at_usual_batch(long_rows(rows))
     groups: dict[Method, list[Row]] = {}
@@ -93,12 +97,13 @@ def method_steps(rows: Iterable[Row]) -> dict[str, Any]:
         said, growing = _method(scheme, spec), grows(runs)
         tasks = {
             task: {
-                **_held(own[0], _network(own[0]).compression(spec, density or 1.0, said["calls"])), "grows": growing,
+                **_held(own[0], _network(own[0]).compression(spec, density or 1.0, said["calls"])),
+                "grows": growing,
                 **_plain(law),
             }
             for task, own in _by_task(runs)
             if (law := laws.get(f"{(scheme, spec, density)} {task}")) is not None
-        }  # fmt: skip
+        }
         if tasks:
             methods.append({**said, "compressor": spec, "density": density, "tasks": tasks})
     return {
@@ -127,9 +132,13 @@ def _network(row: Row) -> Network:
 def _held(row: Row, compression: float) -> dict[str, Any]:
     """Return for which networks, and for which training of them, the record of a task holds: it has `row`."""
     return {
-        "family": _network(row).family, "optimizer": row.case.optimizer, "clipped": row.case.clip_norm is not None,
-        "ranks": row.case.world_size, "batch": batch_of(row), "compression": round(compression, 3),
-    }  # fmt: skip
+        "family": _network(row).family,
+        "optimizer": row.case.optimizer,
+        "clipped": row.case.clip_norm is not None,
+        "ranks": row.case.world_size,
+        "batch": batch_of(row),
+        "compression": round(compression, 3),
+    }
 
 
 def _of(row: Row) -> Method | None:
@@ -154,21 +163,22 @@ def _schemes(rows: Sequence[Row]) -> list[dict[str, Any]]:
             task: {**_held(own[0], law.compression or 1.0), "grows": growing, **_plain(law)}
             for task, own in _by_task(runs)
             if (law := laws.get(f"{label} {task}")) is not None
-        }  # fmt: skip
+        }
         case = runs[0].case
-        found.append(
-            {"scheme": case.scheme, "compressor": case.compressor, "density": case.density, "tasks": tasks}
-        )  # fmt: skip
+        found.append({"scheme": case.scheme, "compressor": case.compressor, "density": case.density, "tasks": tasks})
     return [one for one in found if one["tasks"]]
 
 
 def _plain(law: StepLaw) -> dict[str, Any]:
     """Return a law as the file has it; `each` are the delay and the factor of every run."""
     return {
-        "seeds": law.seeds, "unreached": round(law.unreached, 4), "longest_steps": law.longest_steps,
-        "delay_steps": round(law.delay_steps, 2), "factor": round(law.factor, 4),
+        "seeds": law.seeds,
+        "unreached": round(law.unreached, 4),
+        "longest_steps": law.longest_steps,
+        "delay_steps": round(law.delay_steps, 2),
+        "factor": round(law.factor, 4),
         "each": [[round(delay, 2), round(factor, 4)] for delay, factor in law.each],
-    }  # fmt: skip
+    }
 
 
 def _method(scheme: str, spec: str) -> dict[str, str]:

@@ -89,9 +89,14 @@ def exchange_tables(
 
 
 def _table(
-    name: str, call: Callable[[torch.Tensor], object], ranks: int, per_node: int, where: torch.device, large_mib: int,
+    name: str,
+    call: Callable[[torch.Tensor], object],
+    ranks: int,
+    per_node: int,
+    where: torch.device,
+    large_mib: int,
     backend: str,
-) -> ExchangeTable:  # fmt: skip
+) -> ExchangeTable:
     sizes, us, nbytes = [], [], 4 * ranks
     while nbytes <= large_mib * 2**20:
         data = torch.zeros(nbytes // 4, dtype=torch.float32, device=where)
@@ -112,8 +117,10 @@ def _to_all(data: torch.Tensor) -> None:
 
 
 _COLLECTIVES: Mapping[str, Callable[[torch.Tensor], object]] = {
-    "all_reduce": dist.all_reduce, "all_gather": _gather, "alltoall": _to_all,
-}  # fmt: skip
+    "all_reduce": dist.all_reduce,
+    "all_gather": _gather,
+    "alltoall": _to_all,
+}
 """What is swept, by sizes of the whole: what a rank contributes, or of all_gather receives."""
 
 

@@ -81,9 +81,11 @@ def best_so_far(row: Row, metric: str) -> list[Point]:
     found: list[Point] = []
     for point in points(row):
         step, value = point["step"], point[metric]
-        if step is not None and value is not None and (
-            not found or (value != found[-1][1] and better(metric, value, found[-1][1]))
-        ):  # fmt: skip
+        if (
+            step is not None
+            and value is not None
+            and (not found or (value != found[-1][1] and better(metric, value, found[-1][1])))
+        ):
             found.append((step, value))
     return found
 
@@ -203,9 +205,11 @@ def at_usual_batch(rows: Iterable[Row]) -> list[Row]:
 
 
 def _like_most(
-    rows: Iterable[Row], group: Callable[[Row], str], of: Callable[[Row], object],
+    rows: Iterable[Row],
+    group: Callable[[Row], str],
+    of: Callable[[Row], object],
     counts: Callable[[Row], bool] | None = None,
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     rows = list(rows)
     found: dict[str, Counter[object]] = {}
     for row in filter(counts, rows):
@@ -292,10 +296,17 @@ def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw
     levels = missed + sum(len(run.pairs) for run in measured)
     seeds = Counter(map(setting_of, rows))
     law = StepLaw(
-        label, tuple(sorted(seeds)), len(rows), delay, factor, missed / levels, max(row.case.steps for row in rows),
-        tuple(law_of([run]) for run in clusters), min(seeds.values()),
+        label,
+        tuple(sorted(seeds)),
+        len(rows),
+        delay,
+        factor,
+        missed / levels,
+        max(row.case.steps for row in rows),
+        tuple(law_of([run]) for run in clusters),
+        min(seeds.values()),
         compression=sent_compression(rows) if len(seeds) == 1 else None,
-    )  # fmt: skip
+    )
     if len(clusters) < FEWEST_RUNS:
         return law
     draw = random.Random(0)

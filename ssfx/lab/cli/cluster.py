@@ -113,11 +113,16 @@ def _print(found: Cluster) -> None:
     if found.tables:
         rows = [
             (
-                one.collective, str(one.ranks), str(one.ranks_per_node), one.sizes_text, f"{one.busbw_gbps:.4g}",
-                one.library or "-", "no" if one.dips else "yes",
+                one.collective,
+                str(one.ranks),
+                str(one.ranks_per_node),
+                one.sizes_text,
+                f"{one.busbw_gbps:.4g}",
+                one.library or "-",
+                "no" if one.dips else "yes",
             )
             for one in sorted(found.tables, key=lambda one: (one.collective, one.ranks))
-        ]  # fmt: skip
+        ]
         header = ("table", "ranks", "a node", "sizes", "Gbit/s", "library", "monotone")
         print_table(header, rows, right={"ranks", "a node", "Gbit/s"})
     curves, here = found.exchange(), found.tabled

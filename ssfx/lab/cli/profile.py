@@ -152,10 +152,13 @@ def _show_nominal(names: tuple[str, ...], on: str) -> None:
     click.secho(f"nominal on {target.title}: milliseconds by elements (low-rank: times rank)", bold=True)
     sizes = (2**10, 2**14, 2**18, 2**22)
     lines = [
-        (name, *(f"{1e3 * times[name].encode(size):.3g}" for size in sizes),
-         f"{1e9 * times[name].decode(2**18) / 2**18:.3g}")
+        (
+            name,
+            *(f"{1e3 * times[name].encode(size):.3g}" for size in sizes),
+            f"{1e9 * times[name].decode(2**18) / 2**18:.3g}",
+        )
         for name in shown
-    ]  # fmt: skip
+    ]
     heads = (*(f"{size:,}" for size in sizes), "ns an entry")
     print_table(("compressor", *heads), lines, right=set(heads))
     for note in dict.fromkeys(times[name].origin.note for name in shown):
@@ -166,10 +169,16 @@ def _show(system: TimingModel) -> None:
     click.secho(f"{system.world_size} ranks at once: milliseconds by elements (low-rank: times rank)", bold=True)
     sizes = (2**10, 2**14, 2**18, 2**22)
     lines = [
-        (name, *(f"{1e3 * codec.encode(size):.3g}" for size in sizes), f"{1e6 * codec.segment_s:.3g}",
-         f"{1e6 * codec.piece_s:.3g}", f"{1e6 * codec.tensor_s:.3g}", f"{1e9 * codec.decode(2**18) / 2**18:.3g}")
+        (
+            name,
+            *(f"{1e3 * codec.encode(size):.3g}" for size in sizes),
+            f"{1e6 * codec.segment_s:.3g}",
+            f"{1e6 * codec.piece_s:.3g}",
+            f"{1e6 * codec.tensor_s:.3g}",
+            f"{1e9 * codec.decode(2**18) / 2**18:.3g}",
+        )
         for name, codec in system.codecs.items()
-    ]  # fmt: skip
+    ]
     heads = (*(f"{size:,}" for size in sizes), "us a segment", "us a matrix", "us a tensor", "ns an entry")
     print_table(("compressor", *heads), lines, right=set(heads))
     cost = system.overheads
@@ -241,9 +250,12 @@ def _catalogued(name: str, on: str, given: Mapping[str, str]) -> Profile:
     if batch_size is not None and not batch_size.isdecimal():
         raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
     return counted_profile(
-        name, device(on).name, None if batch_size is None else int(batch_size), given.get("optimizer"),
+        name,
+        device(on).name,
+        None if batch_size is None else int(batch_size),
+        given.get("optimizer"),
         given.get("precision", "fp32"),
-    )  # fmt: skip
+    )
 
 
 @profile.command(short_help="A training that ran anywhere, by its torch.profiler trace.")
@@ -305,8 +317,11 @@ def show_profile(found: Profile) -> None:
     ranks = "one rank" if found.ranks == 1 else f"{found.ranks} ranks at once"
     click.secho(f"{found.model} on {found.device}, batch {found.batch_size}, {ranks}", bold=True)
     parts = {
-        "forward": found.forward_s, "backward": found.backward_s, "step": found.step_s, "other": found.other_s,
-    }  # fmt: skip
+        "forward": found.forward_s,
+        "backward": found.backward_s,
+        "step": found.step_s,
+        "other": found.other_s,
+    }
     total_s = sum(parts.values())
     lines = [(name, f"{1e3 * seconds:.3f}", f"{seconds / total_s:.1%}") for name, seconds in parts.items()]
     print_table(("part", "ms", "share"), [*lines, ("iteration", f"{1e3 * total_s:.3f}", "")], right={"ms", "share"})
@@ -315,8 +330,9 @@ def show_profile(found: Profile) -> None:
         f"{len(found.tensors)} tensors, {sum(found.numel):,} elements; first ready: {found.tensors[0].name}, last: "
         f"{found.tensors[-1].name}, longest wait: {1e3 * found.ready_gap_s[slowest]:.3f} ms for "
         f"{found.tensors[slowest].name}",
-        "  ", "",
-    )  # fmt: skip
+        "  ",
+        "",
+    )
     where = ", ".join(filter(None, (found.origin.hardware, found.origin.date)))
     say(f"{found.origin.kind}{f' on {where}' if where else ''}: {found.origin.note}", "  ", "")
 

@@ -10,16 +10,33 @@ from ssfx.lab.config.cases import resolve_job
 from ssfx.lab.results.store import Store, export
 
 KEPT = (
-    "alone_s", "assumptions", "calibration", "code", "device_memory_bytes", "exit_reason", "extrapolated", "methods",
-    "needed_bytes", "plan_digest",
-)  # fmt: skip
+    "alone_s",
+    "assumptions",
+    "calibration",
+    "code",
+    "device_memory_bytes",
+    "exit_reason",
+    "extrapolated",
+    "methods",
+    "needed_bytes",
+    "plan_digest",
+)
 """What is kept of the manifest of a simulated row: the rest is computed again from the same commit."""
 
 
 KEPT_OF_QUALITY = (
-    "attempt", "background_cores", "code", "dataset_fingerprint", "exit_reason", "notes", "plan_digest",
-    "resumed_from_step", "seed", "started", "versions",
-)  # fmt: skip
+    "attempt",
+    "background_cores",
+    "code",
+    "dataset_fingerprint",
+    "exit_reason",
+    "notes",
+    "plan_digest",
+    "resumed_from_step",
+    "seed",
+    "started",
+    "versions",
+)
 """What is kept of the manifest of a row with a curve, whose subject is quality; the time of every step is not."""
 
 

@@ -60,9 +60,15 @@ if TYPE_CHECKING:
 @click.option("--no-wait", is_flag=True, help="engine=slurm: submit, also a job for the figures; return.")
 @click.option("--json", "as_json", is_flag=True, help="Print cases, comparisons and figures as JSON.")
 def run(
-    overrides: tuple[str, ...], dry_run: bool, cfg: str | None, only_failed: bool, fail_fast: bool, printed: bool,
-    no_wait: bool, as_json: bool,
-) -> None:  # fmt: skip
+    overrides: tuple[str, ...],
+    dry_run: bool,
+    cfg: str | None,
+    only_failed: bool,
+    fail_fast: bool,
+    printed: bool,
+    no_wait: bool,
+    as_json: bool,
+) -> None:
     """Run the cases that KEY=VALUE words describe, skip finished ones, draw the figures.
 
     A comma list runs every value: scheme=ddp,ssfusion_oi seed=0,1.
@@ -82,9 +88,15 @@ def run(
                 f"{flag} is for what is submitted to Slurm, and these runs have engine={job.engine}; drop it"
             )
     work = partial(
-        _work, job, store, dry_run=dry_run, only_failed=only_failed, fail_fast=fail_fast, printed=printed,
+        _work,
+        job,
+        store,
+        dry_run=dry_run,
+        only_failed=only_failed,
+        fail_fast=fail_fast,
+        printed=printed,
         no_wait=no_wait,
-    )  # fmt: skip
+    )
     if not as_json:
         work()
         return
@@ -185,17 +197,27 @@ def _plain(job: Job, store: Store, drawn: Sequence[Path]) -> dict[str, Any]:
     """Return the cases, what their rows say beside dense, and the files of figures, as what JSON can hold."""
     cases = [
         {
-            "run_id": case.run_id, "status": store.status(case), "model": case.model, "scheme": case.scheme,
-            "cluster": str(case.cluster), "world_size": case.world_size, "compressor": case.compressor,
-            "density": case.density, "seed": case.seed, "repeat": case.repeat,
+            "run_id": case.run_id,
+            "status": store.status(case),
+            "model": case.model,
+            "scheme": case.scheme,
+            "cluster": str(case.cluster),
+            "world_size": case.world_size,
+            "compressor": case.compressor,
+            "density": case.density,
+            "seed": case.seed,
+            "repeat": case.repeat,
         }
         for case in job.cases
-    ]  # fmt: skip
+    ]
     rows = [row for case in job.cases if (row := store.row(case)) is not None]
     return {
-        "experiment": job.experiment, "engine": job.engine, "cases": cases, "comparisons": plain_outcome(rows),
+        "experiment": job.experiment,
+        "engine": job.engine,
+        "cases": cases,
+        "comparisons": plain_outcome(rows),
         "figures": list(map(str, drawn)),
-    }  # fmt: skip
+    }
 
 
 def _print_configs(job: Job, every: bool) -> None:

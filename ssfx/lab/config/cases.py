@@ -104,11 +104,20 @@ def resolve_job(words: Iterable[str]) -> Job:
     check_jobs(cases, shared.jobs, found.engine)
     targets = tuple({case.calibration: target_of(case) for case in cases if simulates or virtual}.values())
     return Job(
-        found.experiment, config["preset"]["name"], found.engine,
+        found.experiment,
+        config["preset"]["name"],
+        found.engine,
         Mirror(shared.wandb, results_dir() / "wandb", shared.wandb_project, shared.wandb_tags),
-        shared.stall_timeout_s, shared.jobs, cluster, site,
-        cases, tuple(composed for _, composed in found_cases.values()), baselines, without_density, targets,
-    )  # fmt: skip
+        shared.stall_timeout_s,
+        shared.jobs,
+        cluster,
+        site,
+        cases,
+        tuple(composed for _, composed in found_cases.values()),
+        baselines,
+        without_density,
+        targets,
+    )
 
 
 def _site(said: Request, config: Mapping[str, Any], engine: str) -> Site:

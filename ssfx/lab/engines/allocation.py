@@ -63,9 +63,17 @@ class NodesLaunch(Launch):
         # Only a shell on the node has its number. Ranks bind themselves, so srun must not bind all to one core.
         line = f'exec {shlex.join(agent)} "--node-rank=$SLURM_NODEID" {shlex.join(worker(batch))}'
         srun = [
-            "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none",
-            "--kill-on-bad-exit=1", *mounted, "bash", "-c", line,
-        ]  # fmt: skip
+            "srun",
+            f"--nodes={nodes}",
+            f"--ntasks={nodes}",
+            "--ntasks-per-node=1",
+            "--cpu-bind=none",
+            "--kill-on-bad-exit=1",
+            *mounted,
+            "bash",
+            "-c",
+            line,
+        ]
         yield srun, self._settings()
 
     def _nodes(self) -> int:

@@ -20,9 +20,15 @@ class Engine(ABC):
 
     @abstractmethod
     def run(
-        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
-        jobs: int = 1, fail_fast: bool = False,
-    ) -> list[Row]:  # fmt: skip
+        self,
+        cases: Sequence[Case],
+        store: Store,
+        *,
+        progress: bool = True,
+        stall_timeout_s: float | None = None,
+        jobs: int = 1,
+        fail_fast: bool = False,
+    ) -> list[Row]:
         """Return one row per case, in the order given; finished cases are read from the store, the others are run.
 
         `stall_timeout_s` without any progress end a run as hanging; None: as long as the engine finds right.

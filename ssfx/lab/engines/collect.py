@@ -35,8 +35,11 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     timed, note = _timed(job.case, whole)
     records, *others = ([each[step] for step in timed] for each in (whole, *other_ranks))
     metrics = {
-        **_statistics(job.case, records), **_profiling(whole), **first["metrics"], **target_metrics(job.case, whole)
-    }  # fmt: skip
+        **_statistics(job.case, records),
+        **_profiling(whole),
+        **first["metrics"],
+        **target_metrics(job.case, whole),
+    }
     forward_s = (max(each.forward_s for each in step) for step in zip(records, *others, strict=True))
     metrics["slowest_forward_s"] = float(statistics.median(forward_s))
     samples = {name: [getattr(record, name) for record in records] for name in SAMPLED} | _passes([records, *others])

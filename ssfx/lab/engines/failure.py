@@ -118,9 +118,11 @@ def diagnose_stall(job: Job, silent_s: float) -> Failure:
     if len(alike) > 1:  # inside an exchange of several phases the others may be done, or further on, while some wait
         who = "all ranks hang" if len(alike) == len(order) else f"ranks {', '.join(map(str, sorted(alike)))} hang"
         return Failure(
-            None, first.phase, first.step,
+            None,
+            first.phase,
+            first.step,
             f"{who} in {first.phase} at step {first.step}, without progress for {silent_s:.0f} s",
-        )  # fmt: skip
+        )
     return Failure(order[0], first.phase, first.step, f"hangs, without progress for {silent_s:.0f} s,")
 
 

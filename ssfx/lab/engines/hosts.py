@@ -141,9 +141,12 @@ class _Holder:
     def __enter__(self) -> _Holder:
         # A session of its own: Ctrl-C must reach the launcher alone, which then ends the hosts in the right order.
         self._process = subprocess.Popen(
-            ["unshare", "--net", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            ["unshare", "--net", "sh", "-c", "echo; exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         assert self._process.stdout
         said = self._process.stdout.readline()
         if said != b"\n":  # an empty line says that the namespace is there

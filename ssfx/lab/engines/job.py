@@ -88,9 +88,17 @@ class Job:
 
 
 _PARTS = (
-    "rank", "metrics", "dataset_fingerprint", "plan_digest", "first_step", "notes", "gpus", "cores", "started",
+    "rank",
+    "metrics",
+    "dataset_fingerprint",
+    "plan_digest",
+    "first_step",
+    "notes",
+    "gpus",
+    "cores",
+    "started",
     "stopped",
-)  # fmt: skip
+)
 _TIMES = ("wall_s", "machine_busy_s", "own_busy_s", "peak_memory_bytes")
 
 

@@ -142,10 +142,14 @@ class Launch:
                 for command, variables in self._commands(batch):
                     # Ranks watch this pipe: it closes when the launcher dies, even of SIGKILL, and they end.
                     process = subprocess.Popen(
-                        command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                        command,
+                        stdin=subprocess.PIPE,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
                         env={**os.environ, **variables, **self._variables, **self._place.environment},
                         pass_fds=[job.claim.file for job in self._jobs],
-                    )  # fmt: skip
+                    )
                     self._processes.append(process)
         except BaseException:
             self._end()
@@ -184,15 +188,21 @@ class Launch:
         nodes, case = self._nodes(), self._jobs[0].case
         if nodes == 1:  # the only node has no other to stay alive for, and each time adds to the file
             meet = [
-                "--rdzv-backend=c10d", f"--rdzv-conf=store_type=file,keep_alive_interval={_NEVER_S}",
+                "--rdzv-backend=c10d",
+                f"--rdzv-conf=store_type=file,keep_alive_interval={_NEVER_S}",
                 f"--rdzv-endpoint={self._files / 'agent'}",
-            ]  # fmt: skip
+            ]
         else:
             meet = ["--rdzv-backend=static", f"--master-addr={address}", f"--master-port={port}"]
         return [
-            "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={case.world_size // nodes}", *meet,
-            "--max-restarts=0", f"--log-dir={self._files}",
-        ]  # fmt: skip
+            "-m",
+            "torch.distributed.run",
+            f"--nnodes={nodes}",
+            f"--nproc-per-node={case.world_size // nodes}",
+            *meet,
+            "--max-restarts=0",
+            f"--log-dir={self._files}",
+        ]
 
     def finished(self) -> Iterator[Job | None]:
         """Yield each job as soon as all its ranks have left their results; RunError when one fails or hangs.

@@ -160,9 +160,11 @@ class HostsLaunch(Launch):
         row = collect(job, "emulated", code, settings(job.case.threads, INTERFACE))
         network = self._hosts.network
         said = {
-            "hosts": network.hosts, "link_gbps": network.gbps, "measured_link_gbps": self._measured_gbps,
+            "hosts": network.hosts,
+            "link_gbps": network.gbps,
+            "measured_link_gbps": self._measured_gbps,
             "burst_bytes": network.burst_bytes,
-        }  # fmt: skip
+        }
         return replace(row, manifest={**row.manifest, "network": said})
 
     def _commands(self, batch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:

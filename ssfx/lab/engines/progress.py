@@ -33,10 +33,16 @@ class Report:
         self._waited_for: dict[str, str] = {}
         self._told_s = time.monotonic()
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"),
-            TimeRemainingColumn(), TextColumn("{task.fields[rate]}"),
-            console=self._console, disable=not (shown and self._console.is_terminal), transient=True,
-        )  # fmt: skip
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[rate]}"),
+            console=self._console,
+            disable=not (shown and self._console.is_terminal),
+            transient=True,
+        )
         self._task = self._bar.add_task("", total=sum(case.steps for case in cases), rate="")
 
     def __enter__(self) -> Report:

@@ -49,9 +49,15 @@ class Simulate(Engine):
     kind = "simulated"
 
     def run(
-        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
-        jobs: int = 1, fail_fast: bool = False,
-    ) -> list[Row]:  # fmt: skip
+        self,
+        cases: Sequence[Case],
+        store: Store,
+        *,
+        progress: bool = True,
+        stall_timeout_s: float | None = None,
+        jobs: int = 1,
+        fail_fast: bool = False,
+    ) -> list[Row]:
         """Return one row per case; see Engine. Nothing can hang, and the first wrong case ends all in any event.
 
         All cores are used in any event, so `jobs` is refused where the configuration is read.
@@ -120,7 +126,9 @@ def row_of(case: Case, target: Target, step: Simulated, started_with: Mapping[st
         "calibration": system.origin.kind,
         "system": {"name": system.name, "digest": target.system_digest, "origin": asdict(system.origin)},
         "profile": {
-            "device": profile.device, "batch_size": profile.batch_size, "ranks": profile.ranks,
+            "device": profile.device,
+            "batch_size": profile.batch_size,
+            "ranks": profile.ranks,
             "origin": asdict(profile.origin),
         },
         "alone_s": profile.alone_s(),
@@ -130,15 +138,19 @@ def row_of(case: Case, target: Target, step: Simulated, started_with: Mapping[st
         "extrapolated": list(step.outside),
         "assumptions": "every compressor sends as many elements as it is asked for, no two ranks select the same; "
         "memory costs what a residual does",
-    }  # fmt: skip
+    }
     metrics = step.metrics(case.world_size * case.batch_size * case.accumulate)
     if (
         has_sheet(profile.device) and data_sheet(profile.device).pcie_gbps
     ):  # a host's memory is shared with more than training
         needed = memory_bytes(
-            case.model, case.batch_size, case.optimizer, residual_copies=_residuals(case), fused_attention=True,
+            case.model,
+            case.batch_size,
+            case.optimizer,
+            residual_copies=_residuals(case),
+            fused_attention=True,
             precision=case.precision,
-        )  # fmt: skip
+        )
         metrics["peak_memory_bytes"] = needed.total
         manifest["device_memory_bytes"] = round(data_sheet(profile.device).memory_gib * 2**30)
         whole = memory_of(case, target, step, profile.device)

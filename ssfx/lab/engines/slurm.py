@@ -54,9 +54,15 @@ class Slurm(Engine):
     site: Site = field(default_factory=Site)
 
     def run(
-        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
-        jobs: int = 1, fail_fast: bool = False,
-    ) -> list[Row]:  # fmt: skip
+        self,
+        cases: Sequence[Case],
+        store: Store,
+        *,
+        progress: bool = True,
+        stall_timeout_s: float | None = None,
+        jobs: int = 1,
+        fail_fast: bool = False,
+    ) -> list[Row]:
         """Return one row per case; see Engine."""
         unique = {case.run_id: case for case in cases}
         rows: dict[str, Row] = {}
@@ -115,9 +121,14 @@ class Slurm(Engine):
         return tasks
 
     def _wait(
-        self, tasks: dict[str, ArrayTask], cases: Mapping[str, Case], store: Store, report: Report,
-        rows: dict[str, Row], fail_fast: bool,
-    ) -> None:  # fmt: skip
+        self,
+        tasks: dict[str, ArrayTask],
+        cases: Mapping[str, Case],
+        store: Store,
+        report: Report,
+        rows: dict[str, Row],
+        fail_fast: bool,
+    ) -> None:
         """Add the row of every task to `rows`; RunsFailed when all are over and one left none."""
         failures: dict[str, str] = {}
         reasons: set[str] = set()
@@ -161,9 +172,15 @@ def _failure(store: Store, case: Case, task: ArrayTask) -> str:
     else:
         how = ended_as(task.task)
         lines = task.log.read_text(errors="replace").strip().splitlines() if task.log.exists() else []
-        reason = f"Slurm's task {task.task} ended " + " ".join(filter(None, [
-            f"as {how}" if how else "", f"with: {lines[-1]}" if lines else "" if how else "without a word",
-        ]))  # fmt: skip
+        reason = f"Slurm's task {task.task} ended " + " ".join(
+            filter(
+                None,
+                [
+                    f"as {how}" if how else "",
+                    f"with: {lines[-1]}" if lines else "" if how else "without a word",
+                ],
+            )
+        )
         _mark_failed(store, case, reason)
     return f"run {case.run_id} ({case.label}) failed: {reason}; see {task.log}"
 

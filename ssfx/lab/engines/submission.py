@@ -53,9 +53,16 @@ def script(shape: Shape, tasks: int, command: Sequence[str], log: Path, site: Si
     # SIGUSR1 to the launcher alone: it tells the ranks.
     warning = [f"--signal=B:USR1@{site.warning_s}"] if site.warning_s else []
     options = [
-        "--job-name=ssfx", f"--array=0-{tasks - 1}{throttle}", f"--nodes={shape.nodes}", "--ntasks-per-node=1",
-        *([gres] if gres else []), "--exclusive", "--requeue", *warning, *site.directives(),
-    ]  # fmt: skip
+        "--job-name=ssfx",
+        f"--array=0-{tasks - 1}{throttle}",
+        f"--nodes={shape.nodes}",
+        "--ntasks-per-node=1",
+        *([gres] if gres else []),
+        "--exclusive",
+        "--requeue",
+        *warning,
+        *site.directives(),
+    ]
     return _written(options, log, site, f'exec {shlex.join(command)} "$SLURM_ARRAY_TASK_ID"')
 
 
@@ -73,12 +80,16 @@ def _written(options: Sequence[str], log: Path, site: Site, line: str) -> str:
         raise ConfigError(f"Slurm cannot write logs below {str(log.parent)!r}, because of {bad[0]!r}; set SSFX_RESULTS")
     output = Path(str(log.parent).replace("%", "%%")) / log.name
     shell = "#!/bin/bash -l" if site.modules else "#!/bin/bash"  # only a login shell is sure to know `module`
-    return "\n".join([
-        shell, *(f"#SBATCH {option}" for option in (*options, "--open-mode=append", f'--output="{output}"')),
-        *(f"module load {shlex.quote(name)} || exit 1" for name in site.modules),
-        *(f"export {name}={shlex.quote(value)}" for name, value in site.environment.items()),
-        line, "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            shell,
+            *(f"#SBATCH {option}" for option in (*options, "--open-mode=append", f'--output="{output}"')),
+            *(f"module load {shlex.quote(name)} || exit 1" for name in site.modules),
+            *(f"export {name}={shlex.quote(value)}" for name, value in site.environment.items()),
+            line,
+            "",
+        ]
+    )
 
 
 def missing() -> str:
@@ -206,9 +217,12 @@ def submit_array(array: Array, store: Store, train: str, stall_timeout_s: float 
     """Return what Slurm made of the array; its folder holds all that its tasks, and a later command, need to know."""
     array.folder.mkdir(parents=True)
     sweep = {
-        "root": str(store.runs.parent), "train": train, "stall_timeout_s": stall_timeout_s,
-        "container": site.container, "cases": [asdict(case) for case in array.cases],
-    }  # fmt: skip
+        "root": str(store.runs.parent),
+        "train": train,
+        "stall_timeout_s": stall_timeout_s,
+        "container": site.container,
+        "cases": [asdict(case) for case in array.cases],
+    }
     write_atomic(array.folder / "sweep.json", json.dumps(sweep))
     path = array.folder / "array.sh"
     write_atomic(path, array.script)

@@ -56,9 +56,15 @@ class Torchrun(Engine):
         self._patience = patience or Patience()
 
     def run(
-        self, cases: Sequence[Case], store: Store, *, progress: bool = True, stall_timeout_s: float | None = None,
-        jobs: int = 1, fail_fast: bool = False,
-    ) -> list[Row]:  # fmt: skip
+        self,
+        cases: Sequence[Case],
+        store: Store,
+        *,
+        progress: bool = True,
+        stall_timeout_s: float | None = None,
+        jobs: int = 1,
+        fail_fast: bool = False,
+    ) -> list[Row]:
         """Return one row per case; see Engine.
 
         SIGTERM and SIGHUP end the ranks and then this process, with code 143 or 129. SIGUSR1 has the runs under way

@@ -20,9 +20,20 @@ from ssfx.lab.engines.simulate import row_of
 from ssfx.lab.engines.torchrun import Torchrun
 
 QUALITY = (
-    "achieved_density", "tensor_missing_rate", "kept_back", "loss", "top1", "top5", "exact_match", "f1", "bleu",
-    "perplexity", "perplexity_per_word", "steps_to_target", "skipped_steps",
-)  # fmt: skip
+    "achieved_density",
+    "tensor_missing_rate",
+    "kept_back",
+    "loss",
+    "top1",
+    "top5",
+    "exact_match",
+    "f1",
+    "bleu",
+    "perplexity",
+    "perplexity_per_word",
+    "steps_to_target",
+    "skipped_steps",
+)
 """Metrics that virtual ranks measure; all others of a row are simulated."""
 COUNTED = ("contributed_bytes", "sent_bytes")
 """Metrics that they count, where they are as many as the cluster has."""
@@ -51,10 +62,14 @@ class VirtualLaunch(Launch):
             f"on {case.cluster} with plan {step.plan.digest}"
         )
         manifest = {
-            **simulated.manifest, **measured.manifest, "plan_digest": step.plan.digest, "background_cores": None,
-            "trained_plan_digest": measured.manifest["plan_digest"], "trained_ranks": case.trained_ranks,
+            **simulated.manifest,
+            **measured.manifest,
+            "plan_digest": step.plan.digest,
+            "background_cores": None,
+            "trained_plan_digest": measured.manifest["plan_digest"],
+            "trained_ranks": case.trained_ranks,
             "notes": [*measured.manifest["notes"], said],
-        }  # fmt: skip
+        }
         origin = Origin("simulated", simulated.origin.hardware, measured.origin.date, said, measured.origin.versions)
         return Row(case.run_id, case, metrics, origin, manifest, {}, measured.density_ratios, curve)
 

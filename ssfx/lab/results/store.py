@@ -284,9 +284,13 @@ def _network(choice: str) -> dict[str, object]:
     except ConfigError:
         return {}
     return {
-        "nodes": found.nodes, "devices_per_node": found.devices_per_node, "cluster_device": found.device,
-        "inter_gbps": found.inter.gbps, "inter_latency_s": found.inter.latency_s, "intra_gbps": found.intra.gbps,
-    }  # fmt: skip
+        "nodes": found.nodes,
+        "devices_per_node": found.devices_per_node,
+        "cluster_device": found.device,
+        "inter_gbps": found.inter.gbps,
+        "inter_latency_s": found.inter.latency_s,
+        "intra_gbps": found.intra.gbps,
+    }
 
 
 def row_in(path: Path) -> Row:

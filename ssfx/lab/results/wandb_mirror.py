@@ -41,10 +41,16 @@ def mirror(row: Row, to: Mirror, files: Sequence[Path] = ()) -> bool:
         to.folder.mkdir(parents=True, exist_ok=True)
         settings = wandb.Settings(silent=True, console="off")
         with wandb.init(
-            project=to.project, id=row.run_id, name=row.case.label, group=row.case.experiment, mode=to.mode,
-            tags=[*to.tags, row.origin.kind], dir=str(to.folder),
-            config={**asdict(row.case), "manifest": dict(row.manifest)}, settings=settings,
-        ) as run:  # fmt: skip
+            project=to.project,
+            id=row.run_id,
+            name=row.case.label,
+            group=row.case.experiment,
+            mode=to.mode,
+            tags=[*to.tags, row.origin.kind],
+            dir=str(to.folder),
+            config={**asdict(row.case), "manifest": dict(row.manifest)},
+            settings=settings,
+        ) as run:
             for point in points(row):
                 known: dict[str, Any] = {name: value for name, value in point.items() if value is not None}
                 run.log(known, step=int(known.pop("step")))

@@ -126,14 +126,21 @@ class RankRun:
         wall_s, machine_s, own_s = (b - a for a, b in zip(before, after, strict=True))
         self._save_plan()
         result = {
-            "rank": self.rank, "metrics": outcome.metrics, "dataset_fingerprint": outcome.data_fingerprint,
-            "first_step": outcome.first_step, "notes": outcome.notes,
+            "rank": self.rank,
+            "metrics": outcome.metrics,
+            "dataset_fingerprint": outcome.data_fingerprint,
+            "first_step": outcome.first_step,
+            "notes": outcome.notes,
             "plan_digest": self._sync.plan.digest if self._sync else None,
-            "peak_memory_bytes": _peak_memory(self.case.trains_on), "gpus": accelerator.names(self.case.trains_on),
-            "started": started, "stopped": now(),
-            "wall_s": wall_s, "machine_busy_s": machine_s, "own_busy_s": own_s,
+            "peak_memory_bytes": _peak_memory(self.case.trains_on),
+            "gpus": accelerator.names(self.case.trains_on),
+            "started": started,
+            "stopped": now(),
+            "wall_s": wall_s,
+            "machine_busy_s": machine_s,
+            "own_busy_s": own_s,
             "cores": machine.own_cores(),
-        }  # fmt: skip
+        }
         write_json(self.attempt_dir / f"result-rank{self.rank}.json", json.dumps(result))
         self._wait_for("result")
 
@@ -197,9 +204,13 @@ class RankRun:
         text = f"{type(error).__name__}: {error}"
         self.heartbeat.beat(self.step, self.phase, text)
         report = {
-            "rank": self.rank, "phase": self.phase, "step": self.step, "time": time.time(), "error": text,
+            "rank": self.rank,
+            "phase": self.phase,
+            "step": self.step,
+            "time": time.time(),
+            "error": text,
             "traceback": "".join(traceback.format_exception(error)),
-        }  # fmt: skip
+        }
         with suppress(OSError):  # a full disk: the heartbeat has the error
             print(report["traceback"], file=sys.stderr, flush=True)
             write_json(self.attempt_dir / f"failure-rank{self.rank}.json", json.dumps(report))

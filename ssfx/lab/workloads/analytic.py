@@ -37,9 +37,16 @@ def as_on_gpu(trace: Trace) -> Iterator[None]:
         return torch.native_dropout(x, p, train=True)[0] if p and training else x
 
     def attention(
-        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-        is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **_: Any,
-    ) -> Tensor:  # fmt: skip
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+        **_: Any,
+    ) -> Tensor:
         if trace.fused:
             fused: Tensor = _FusedAttention.apply(trace, query, key, value, is_causal or attn_mask is not None)
             return fused
@@ -250,9 +257,13 @@ def first_pass(loss_of: Callable[[], Tensor]) -> None:
 
 
 def trace_of(
-    model: nn.Module, loss_of: Callable[[], Tensor], *, all_have: bool = True, regions: Regions | None = None,
+    model: nn.Module,
+    loss_of: Callable[[], Tensor],
+    *,
+    all_have: bool = True,
+    regions: Regions | None = None,
     fused: bool = False,
-) -> Trace:  # fmt: skip
+) -> Trace:
     """Return what one forward pass, which gives the loss, and one backward pass of `model` do on the meta device.
 
     Tensors that get no gradient are refused, or else (`all_have` false) the last in order, as no message waits for

@@ -34,8 +34,12 @@ class GatheredDataset(Dataset):
         numbers = self.numbers(train=True)
         return SampleStream(
             gather=lambda samples: self.gather(True, numbers[samples]),
-            num_samples=len(numbers), rank=rank, world_size=world_size, batch_size=batch_size, seed=seed,
-        )  # fmt: skip
+            num_samples=len(numbers),
+            rank=rank,
+            world_size=world_size,
+            batch_size=batch_size,
+            seed=seed,
+        )
 
     def held_out_batches(self, rank: int, world_size: int) -> Iterator[Batch]:
         """Yield the rank's share, as `gather` makes it."""

@@ -19,10 +19,18 @@ WHOLE = ("model.safetensors", "pytorch_model.bin")
 INDEX = "model.safetensors.index.json"
 """Names the files among which a large model is shared out."""
 STRUCTURE = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-    "max_position_embeddings", "type_vocab_size", "hidden_act", "activation_function", "image_size", "patch_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "hidden_act",
+    "activation_function",
+    "image_size",
+    "patch_size",
     "num_channels",
-)  # fmt: skip
+)
 """What a configuration says of a network's shape and function; the vocabulary is compared for itself."""
 
 

@@ -116,9 +116,17 @@ def timed_batch(name: str, device: str, optimizer: str = "sgd", iterations: int 
     """Return the profile of an own model on `device` (cpu or cuda), each time the median over iterations, one rank."""
     own = own_batch(name).built(device)
     case = Case(
-        "profile", own.name, "", "ddp", ClusterChoice("local"), 1, own.batch_size,
-        device="cuda" if device == "cuda" else "cpu", optimizer=optimizer, lr=1e-9,
-    )  # fmt: skip
+        "profile",
+        own.name,
+        "",
+        "ddp",
+        ClusterChoice("local"),
+        1,
+        own.batch_size,
+        device="cuda" if device == "cuda" else "cpu",
+        optimizer=optimizer,
+        lr=1e-9,
+    )
     loop = Loop(
         own.model, make_optimizer(case, own.model), lambda _: None, lambda _: own.one_loss(), torch.device(device)
     )
@@ -155,10 +163,19 @@ def counted_batch(name: str, on: str, optimizer: str = "sgd", precision: str = "
     asked = times.pop(precision)
     origin = Origin("nominal", target.title, "", asked.note, {"torch": torch.__version__})
     return Profile(
-        own.name, specs(own.model, trace.order), asked.ready_gap_s, asked.forward_s, origin, own.batch_size, on,
-        step_s=asked.step_s, optimizer=optimizer, precision=precision, in_other=times,
+        own.name,
+        specs(own.model, trace.order),
+        asked.ready_gap_s,
+        asked.forward_s,
+        origin,
+        own.batch_size,
+        on,
+        step_s=asked.step_s,
+        optimizer=optimizer,
+        precision=precision,
+        in_other=times,
         host_bound=asked.host_bound,
-    )  # fmt: skip
+    )
 
 
 def counted_twice(name: str) -> tuple[int, str, str, nn.Module, tuple[Trace, Trace]]:

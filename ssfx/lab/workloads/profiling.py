@@ -267,9 +267,18 @@ def record_profile(
     if device == "cuda" and accelerator.count(device) < ranks:
         raise ConfigError(f"ranks={ranks} needs as many GPUs and torch finds {accelerator.count(device)}; use fewer")
     case = Case(
-        "profile", model, dataset, "ddp", ClusterChoice("local"), world_size=ranks, batch_size=batch_size,
-        device="cuda" if device == "cuda" else "cpu", optimizer=optimizer, lr=_LR, precision=precision,
-    )  # fmt: skip
+        "profile",
+        model,
+        dataset,
+        "ddp",
+        ClusterChoice("local"),
+        world_size=ranks,
+        batch_size=batch_size,
+        device="cuda" if device == "cuda" else "cpu",
+        optimizer=optimizer,
+        lr=_LR,
+        precision=precision,
+    )
     check_case(case)
     try:
         timed = run_passes(Passes(case, iterations, warmup))

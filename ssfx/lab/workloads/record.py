@@ -99,6 +99,17 @@ def records_in(path: Path, *, torn: bool) -> list[StepRecord]:
 
 
 _NOT_NEGATIVE = (
-    "step", "iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s", "comm_s",
-    "contributed_bytes", "sent_bytes", "achieved_density", "plan_s",
-)  # fmt: skip
+    "step",
+    "iteration_s",
+    "forward_s",
+    "backward_s",
+    "sparsify_s",
+    "exposed_comm_s",
+    "step_s",
+    "other_s",
+    "comm_s",
+    "contributed_bytes",
+    "sent_bytes",
+    "achieved_density",
+    "plan_s",
+)

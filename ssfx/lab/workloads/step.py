@@ -241,9 +241,14 @@ class Stepper:
         self._clock.wait()
         self._draw(moments)
         return self._record(
-            step, torch.stack(losses).mean().item(), stats, self._total(forward), self._total(backward),
-            self._clock.seconds(update_began, ended), self._clock.seconds(began, ended),
-        )  # fmt: skip
+            step,
+            torch.stack(losses).mean().item(),
+            stats,
+            self._total(forward),
+            self._total(backward),
+            self._clock.seconds(update_began, ended),
+            self._clock.seconds(began, ended),
+        )
 
     def _draw(self, moments: list[float]) -> None:
         """Give the trace the spans between `moments`; the exchange has drawn its own, inside backward."""

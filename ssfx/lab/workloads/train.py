@@ -101,9 +101,17 @@ def train(
     # With what a scheme may ask of the run.
     scheme_options = schemes[case.scheme].for_run(case.scheme_options, case.steps, case.clip_norm is not None)
     sync = attach(
-        model, optimizer, scheme=case.scheme, compressor=case.compressor, density=case.density, memory=case.memory,
-        scaler=scaler, seed=case.seed, **scheme_options, **exchange_options(case),
-    )  # fmt: skip
+        model,
+        optimizer,
+        scheme=case.scheme,
+        compressor=case.compressor,
+        density=case.density,
+        memory=case.memory,
+        scaler=scaler,
+        seed=case.seed,
+        **scheme_options,
+        **exchange_options(case),
+    )
     parts = _State(model, optimizer, sync, scaler, device, sharded=case.sharding != "none")
     checkpoints = None
     if device.type == "cpu":

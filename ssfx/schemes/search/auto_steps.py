@@ -105,10 +105,11 @@ def steps_of_method(
     tasks = [
         task
         for row in measured_steps()
-        if row["collective"] == collective and (row["calls"] == calls or not selects)
+        if row["collective"] == collective
+        and (row["calls"] == calls or not selects)
         and alike(row["compressor"]) == alike(compressor)
         for task in row["tasks"].values()
-    ]  # fmt: skip
+    ]
     return steps_of_tasks(tasks, network, ratio, train_steps, compressor)
 
 

@@ -81,12 +81,18 @@ def stretches(plan: Plan, profile: Profile, costs: Costs, allowed: Budget) -> li
         lanes = [lane for number in numbers for lane in plan.buckets[number].lanes]
         own = [line.lanes[index] for number in numbers for index in spans.get(number, ())]
         names = [name for lane in lanes for name in lane.tensors]
-        found.append(Stretch(
-            tuple(numbers), text, len(names), sum(plan.numel(lane) for lane in lanes) / max(1, total),
-            sum(lane_bytes(plan, lane) for lane in lanes), sum(one.end_s - one.start_s for one in own),
-            sum(max(0.0, one.end_s - max(one.start_s, line.backward_end_s)) for one in own),
-            _otherwise(plan, allowed, numbers, text, ends_s, known),
-        ))  # fmt: skip
+        found.append(
+            Stretch(
+                tuple(numbers),
+                text,
+                len(names),
+                sum(plan.numel(lane) for lane in lanes) / max(1, total),
+                sum(lane_bytes(plan, lane) for lane in lanes),
+                sum(one.end_s - one.start_s for one in own),
+                sum(max(0.0, one.end_s - max(one.start_s, line.backward_end_s)) for one in own),
+                _otherwise(plan, allowed, numbers, text, ends_s, known),
+            )
+        )
     return found
 
 

@@ -73,9 +73,11 @@ def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
         return lambda sizes: shared(part, None, ("between cuts", key), lambda: asked(sizes))
 
     return shared(
-        part, costs, ("joint groups", carrier),
+        part,
+        costs,
+        ("joint groups", carrier),
         lambda: best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier, once)).groups,
-    )  # fmt: skip
+    )
 
 
 def best_fusion(

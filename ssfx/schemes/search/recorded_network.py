@@ -18,8 +18,16 @@ _ATTENTION = ("attn", "attention", "qkv", "q_proj", "in_proj_weight")
 _RECURRENT = "weight_hh"
 _EXPERTS = "expert"
 _BESIDE_PIXELS = (
-    "modulation", "adaln", "time_emb", "timestep", "t_embed", "wte", "embed_tokens", "token_emb", "word_emb",
-)  # fmt: skip
+    "modulation",
+    "adaln",
+    "time_emb",
+    "timestep",
+    "t_embed",
+    "wte",
+    "embed_tokens",
+    "token_emb",
+    "word_emb",
+)
 """Names of what diffuses, or reads text too: no classifier of images has them."""
 _KERNEL_DIMS = 4
 """Dimensions of the weights of a convolution over images. Experts of a transformer are stacked in three."""

@@ -140,10 +140,13 @@ class DeviceMemory:
         """All uses in words."""
         activations = "activations unknown" if self.sample is None else None
         known = {
-            "weights": self.weights, "gradients": self.gradients, "optimizer": self.optimizer_state,
-            "residuals": self.residuals, "messages": self.messages,
+            "weights": self.weights,
+            "gradients": self.gradients,
+            "optimizer": self.optimizer_state,
+            "residuals": self.residuals,
+            "messages": self.messages,
             "activations": (self.sample or 0) * self.batch_size,
-        }  # fmt: skip
+        }
         return ", ".join(
             [*(f"{name} {_gb(size)}" for name, size in known.items() if size), *filter(None, [activations])]
         )

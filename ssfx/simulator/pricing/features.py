@@ -41,10 +41,21 @@ def compressed(spec: str, shapes: Shapes, density: float) -> tuple[float, ...]:
     numel = sum(math.prod(shape) for shape in shapes)
     unused = (layout.values - sum(used) / len(used)) * VALUE_BYTES[layout.value_dtype] / 4 if used else 0.0
     return (
-        numel, len(shapes), 1, 0, 4 * layout.first, layout.nbytes - 4 * layout.first, unused,
-        min(numel, layout.values) if layout.indices else numel, 1, len(shapes), compressor.work(shapes),
-        compressor.pieces(shapes), layout.indices, max(1.0, density * numel),
-    )  # fmt: skip
+        numel,
+        len(shapes),
+        1,
+        0,
+        4 * layout.first,
+        layout.nbytes - 4 * layout.first,
+        unused,
+        min(numel, layout.values) if layout.indices else numel,
+        1,
+        len(shapes),
+        compressor.work(shapes),
+        compressor.pieces(shapes),
+        layout.indices,
+        max(1.0, density * numel),
+    )
 
 
 def plain(numel: int, nbytes: int, tensors: int = 1) -> tuple[float, ...]:

@@ -99,10 +99,18 @@ class Lowering:
             before = tuple(after) if position is None else (position,)
             position = self._add(
                 Task(
-                    "exchange", message.name, "network", charge.work_s, charge.demand, before, index,
-                    charge.under_compute, message.blocking, charge.wire_s,
+                    "exchange",
+                    message.name,
+                    "network",
+                    charge.work_s,
+                    charge.demand,
+                    before,
+                    index,
+                    charge.under_compute,
+                    message.blocking,
+                    charge.wire_s,
                 )
-            )  # fmt: skip
+            )
         if position is not None and self._decodes_on_the_way and message.decode_s:
             done = Task("decompress", message.name, "network", message.decode_s, 0.0, (position,), index)
             position = self._add(done)

@@ -9,11 +9,27 @@ Resource = Literal[
 ]
 
 STAGES: tuple[Stage, ...] = (
-    "forward", "backward", "compress", "to_host", "from_host", "exchange", "decompress", "step", "other",
-)  # fmt: skip
+    "forward",
+    "backward",
+    "compress",
+    "to_host",
+    "from_host",
+    "exchange",
+    "decompress",
+    "step",
+    "other",
+)
 RESOURCES: tuple[Resource, ...] = (
-    "device", "host", "copy_out", "copy_in", "network", "replicas", "reduce_stream", "replica_stream", "gather_stream",
-)  # fmt: skip
+    "device",
+    "host",
+    "copy_out",
+    "copy_in",
+    "network",
+    "replicas",
+    "reduce_stream",
+    "replica_stream",
+    "gather_stream",
+)
 """Each starts its tasks in the order in which they were added to it; all but the network do one at a time. The last
 four are of sharded models: links between replicas that shards do not use, and the device's streams in which sums
 over shards, over replicas and weights are compressed and decoded, beside forward and backward."""

@@ -119,9 +119,14 @@ class StepPrices:
             message.network_s + (message.decode_s if on_the_way and message.charges else 0.0) for message in launched
         ]
         return Flow(
-            added_s, call_s, np.array([message.last for message in launched], dtype=np.int64), np.array(network_s),
-            after_s + (0.0 if on_the_way else decode_s), _jobs(launched), plan.overlap,
-        )  # fmt: skip
+            added_s,
+            call_s,
+            np.array([message.last for message in launched], dtype=np.int64),
+            np.array(network_s),
+            after_s + (0.0 if on_the_way else decode_s),
+            _jobs(launched),
+            plan.overlap,
+        )
 
 
 def _jobs(launched: Sequence[Message]) -> HostJobs | None:

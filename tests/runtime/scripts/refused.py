@@ -229,10 +229,14 @@ def an_optimizer_left_out(run: Run) -> None:
 
 
 FOLLOWS = {
-    "tied": tied_to_what_is_exchanged, "hooks": hooks_after_the_exchange, "shapes": other_shapes,
-    "data": data_of_other_shapes, "closure": loss_by_closure, "nested": nested_and_clipped,
+    "tied": tied_to_what_is_exchanged,
+    "hooks": hooks_after_the_exchange,
+    "shapes": other_shapes,
+    "data": data_of_other_shapes,
+    "closure": loss_by_closure,
+    "nested": nested_and_clipped,
     "overwritten": overwritten,
-}  # fmt: skip
+}
 REFUSED: dict[str, tuple[Callable[[Run], None], tuple[str, ...]]] = {
     "shared weight": (two_models_with_one_weight, ("0.weight", "another model", "ModuleList")),
     "lost on one rank": (a_weight_on_one_rank, ("2.extra", "rank 0", "every rank")),

@@ -31,9 +31,14 @@ def block_norms(vector: torch.Tensor, rows: NDArray[np.int64], block: int, norms
 
 
 def take_blocks(
-    vector: torch.Tensor, rows: NDArray[np.int64], block: int, chosen: torch.Tensor, scores: torch.Tensor,
-    values: torch.Tensor, numbers: torch.Tensor,
-) -> None:  # fmt: skip
+    vector: torch.Tensor,
+    rows: NDArray[np.int64],
+    block: int,
+    chosen: torch.Tensor,
+    scores: torch.Tensor,
+    values: torch.Tensor,
+    numbers: torch.Tensor,
+) -> None:
     """As `ssfx.compressors.kernels.reference.blocks.take_blocks`."""
     _take(vector.numpy(), rows, block, chosen.numpy(), scores.numpy(), values.numpy(), numbers.numpy())
 

@@ -35,9 +35,14 @@ def block_norms(vector: torch.Tensor, rows: NDArray[np.int64], block: int, norms
 
 
 def take_blocks(
-    vector: torch.Tensor, rows: NDArray[np.int64], block: int, chosen: torch.Tensor, scores: torch.Tensor,
-    values: torch.Tensor, numbers: torch.Tensor,
-) -> None:  # fmt: skip
+    vector: torch.Tensor,
+    rows: NDArray[np.int64],
+    block: int,
+    chosen: torch.Tensor,
+    scores: torch.Tensor,
+    values: torch.Tensor,
+    numbers: torch.Tensor,
+) -> None:
     """Numbers and elements of the blocks whose scores lie at positions `chosen` are in `numbers` and `values`.
 
     Where the score of a chosen block is not finite, its values are NaN.

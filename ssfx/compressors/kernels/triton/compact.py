@@ -100,9 +100,20 @@ def offsets(segments, state, before, counts, TILE: tl.constexpr):
 
 @triton.jit(do_not_specialize=["step", "base"])
 def write(
-    blocks, segments, state, before, vector, momentum, indices, values, step, base,
-    ROTATE: tl.constexpr, CLEAR: tl.constexpr, MASK: tl.constexpr,
-):  # fmt: skip
+    blocks,
+    segments,
+    state,
+    before,
+    vector,
+    momentum,
+    indices,
+    values,
+    step,
+    base,
+    ROTATE: tl.constexpr,
+    CLEAR: tl.constexpr,
+    MASK: tl.constexpr,
+):
     """Write every segment's chosen elements in ascending order, and its blocks' shares of the padding behind them.
 
     CLEAR: what is written leaves the vector; MASK: and it leaves the momentum.

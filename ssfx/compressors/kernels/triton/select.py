@@ -100,9 +100,23 @@ def _opened(segments, state, thresholds, segment, GIVEN: tl.constexpr, ROTATE: t
 
 @triton.jit
 def accumulate_and_count(
-    blocks, segments, state, histogram, thresholds, sources, new, old, new_momentum, old_momentum, decay, gain,
-    FORM: tl.constexpr, GIVEN: tl.constexpr, SHIFT: tl.constexpr, BINS: tl.constexpr,
-):  # fmt: skip
+    blocks,
+    segments,
+    state,
+    histogram,
+    thresholds,
+    sources,
+    new,
+    old,
+    new_momentum,
+    old_momentum,
+    decay,
+    gain,
+    FORM: tl.constexpr,
+    GIVEN: tl.constexpr,
+    SHIFT: tl.constexpr,
+    BINS: tl.constexpr,
+):
     """Accumulate every block; count its non-zeros, and its keys by first digit or those that reach the threshold."""
     at, exists, piece, segment = block_of(blocks)
     vectors = (new, old, new_momentum, old_momentum)
@@ -119,9 +133,16 @@ def accumulate_and_count(
 
 @triton.jit
 def count_digits(
-    blocks, segments, state, histogram, thresholds, vector,
-    FIRST: tl.constexpr, SHIFT: tl.constexpr, BINS: tl.constexpr,
-):  # fmt: skip
+    blocks,
+    segments,
+    state,
+    histogram,
+    thresholds,
+    vector,
+    FIRST: tl.constexpr,
+    SHIFT: tl.constexpr,
+    BINS: tl.constexpr,
+):
     """Count the keys inside the bracket of every segment that is not settled by a digit; FIRST: by given thresholds."""
     at, exists, _, segment = block_of(blocks)
     if FIRST:
@@ -137,9 +158,16 @@ def count_digits(
 
 @triton.jit
 def narrow(
-    segments, state, histogram, thresholds,
-    FIRST: tl.constexpr, GIVEN: tl.constexpr, ROTATE: tl.constexpr, SHIFT: tl.constexpr, BINS: tl.constexpr,
-):  # fmt: skip
+    segments,
+    state,
+    histogram,
+    thresholds,
+    FIRST: tl.constexpr,
+    GIVEN: tl.constexpr,
+    ROTATE: tl.constexpr,
+    SHIFT: tl.constexpr,
+    BINS: tl.constexpr,
+):
     """Shrink every open bracket to the bin that holds its target, and leave the histogram as zeros.
 
     FIRST: the bracket is the first one, and the state begins. A bracket that holds no more than the target is settled:

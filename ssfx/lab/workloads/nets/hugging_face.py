@@ -16,9 +16,18 @@ def gpt2(*, width: int, layers: int, heads: int, vocabulary: int, positions: int
     """Return a GPT-2 language model whose head shares the token embedding."""
     transformers = _transformers()
     config = transformers.GPT2Config(
-        vocab_size=vocabulary, n_positions=positions, n_embd=width, n_layer=layers, n_head=heads, use_cache=False,
-        resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        n_positions=positions,
+        n_embd=width,
+        n_layer=layers,
+        n_head=heads,
+        use_cache=False,
+        resid_pdrop=dropout,
+        embd_pdrop=dropout,
+        attn_pdrop=dropout,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     model: nn.Module = transformers.GPT2LMHeadModel(config)
     return model
 
@@ -30,9 +39,12 @@ def bert_qa(*, width: int, layers: int, heads: int, vocabulary: int, **config: A
 
 def _bert_config(width: int, layers: int, heads: int, vocabulary: int, **config: Any) -> Any:
     sizes = {
-        "vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
         "intermediate_size": 4 * width,
-    }  # fmt: skip
+    }
     return _transformers().BertConfig(**sizes | config)
 
 
@@ -109,9 +121,14 @@ def vit(*, width: int, layers: int, heads: int, patch: int = 16, side: int = 224
     """Return a vision transformer for square images in square patches."""
     transformers = _transformers()
     config = transformers.ViTConfig(
-        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width,
-        patch_size=patch, image_size=side, num_labels=num_classes,
-    )  # fmt: skip
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        patch_size=patch,
+        image_size=side,
+        num_labels=num_classes,
+    )
     model: nn.Module = transformers.ViTForImageClassification(config)
     return model
 
@@ -166,10 +183,16 @@ class Transcriber(nn.Module):
         super().__init__()
         transformers = _transformers()
         config = transformers.WhisperConfig(
-            vocab_size=vocabulary, d_model=width, encoder_layers=layers, decoder_layers=layers,
-            encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * width,
-            decoder_ffn_dim=4 * width, use_cache=False,
-        )  # fmt: skip
+            vocab_size=vocabulary,
+            d_model=width,
+            encoder_layers=layers,
+            decoder_layers=layers,
+            encoder_attention_heads=heads,
+            decoder_attention_heads=heads,
+            encoder_ffn_dim=4 * width,
+            decoder_ffn_dim=4 * width,
+            use_cache=False,
+        )
         self.network = transformers.WhisperForConditionalGeneration(config)
 
     def forward(self, sound: Tensor) -> Tensor:
@@ -203,9 +226,13 @@ def pretrained(network: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
     transformers.utils.logging.set_verbosity(transformers.utils.logging.CRITICAL)
     try:
         found, info = type(network).from_pretrained(
-            folder, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True, dtype=torch.float32,
+            folder,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            dtype=torch.float32,
             num_labels=network.config.num_labels,
-        )  # fmt: skip
+        )
     except Exception as error:  # safetensors, pickle, the file system and transformers all have their own
         first = str(error).strip().splitlines() or [""]
         raise ConfigError(f"model.path={folder} cannot be read: {type(error).__name__}: {first[0]}") from None
