@@ -409,8 +409,12 @@ def test_an_interrupt_ends_a_rank_that_computes() -> None:
         while True:
             x = x @ x
 
-    with pytest.raises(KeyboardInterrupt):
-        ssfx.virtual_ranks(train, 3)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ssfx.virtual_ranks(train, 3)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert began.is_set()
     assert threading.active_count() == before
 
