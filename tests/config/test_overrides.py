@@ -186,7 +186,10 @@ def test_wrong_command_is_one_line_and_exit_2(argv, expected, capsys):
         ("seed=sort(3,1,2)", (1, 2, 3)),
         ("cluster=64gpu,16gpu", ("64gpu", "16gpu")),
         ("compressor=dgc(value_dtype=float16),topk", ("dgc(value_dtype=float16)", "topk")),
-        ("compressor=choice(dgc(capacity=1.5,mode=fast),topk)", ("dgc(capacity=1.5,mode=fast)", "topk")),
+        (
+            "compressor=choice(dgc(mode=faithful,value_dtype=float16),topk)",
+            ("dgc(mode=faithful,value_dtype=float16)", "topk"),
+        ),
         ("density='0.1'", "density must be a number"),
         ("scheme=glob(xyz*)", "fits no scheme"),
         ("seed=glob(*)", "glob() chooses files and components, and seed is a number or a word"),
