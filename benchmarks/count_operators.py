@@ -126,7 +126,6 @@ def stand_in(counter: Counter, path: str) -> ModuleType:
         ("moments", 2, 0.0),
         ("count", 2, 0.0),
         ("tail", 2, 0.0),
-        ("log_sum", 2, 0.0),
         ("select_band", 4, 1.0),
     ):
         counted(name, launches, passes)

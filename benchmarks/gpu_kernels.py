@@ -88,7 +88,6 @@ def operations(numel: int, density: float) -> dict[str, Operation]:
         "accumulate + moments": lambda: cuda.moments(made.ready()),
         "count": lambda: cuda.count(made.batch, made.thresholds),
         "tail": lambda: cuda.tail(made.batch, made.thresholds),
-        "log sum": lambda: cuda.log_sum(made.batch),
     }
 
 

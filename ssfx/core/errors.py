@@ -106,7 +106,7 @@ def unknown(
     elif found:
         hint = f"did you mean one of {', '.join(found)}?"
     else:
-        hint = "choose one of: " + some_of(names) + _all_of(kind, names)
+        hint = "choose one of: " + some_of(names) + _all_of(kind, names) if names else "there are none"
     return ConfigError(f"unknown {kind} {word!r}; {hint}")
 
 

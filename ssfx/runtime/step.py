@@ -19,14 +19,7 @@ from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.checks import (
-    Optimizers,
-    attach_facts,
-    check_agreed,
-    model_facts,
-    optimizer_facts,
-    refuse_inside_ddp,
-)
+from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts, optimizer_facts, refuse_inside_ddp
 from ssfx.runtime.commit import Commit
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.hooks import (
@@ -108,11 +101,8 @@ class Exchanging(Uneven):
         self._going_on: set[str] = set()
         self._reached_in = -1
         self._exact = self._exact_heard = False
-        self._local = False
-        """Backward passes since the latest exchange were inside `no_sync`."""
-        self._averaged = False
-        """Averages were written since the latest step."""
-        self._said_local = False
+        self._local = self._averaged = self._said_local = False
+        """Passes since the latest exchange were inside `no_sync`; averages were written since the latest step."""
         self._late = False
         """Weights came that no exchange was heard of yet, when an optimizer was about to step."""
         self._exchanged = False

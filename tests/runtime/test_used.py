@@ -137,7 +137,6 @@ def test_undone_steps_are_said_at_the_first_and_the_tenth_with_the_reason(pool: 
         {"scheme": "per_tensor", "compressor": "randomk(value_dtype=float16)", "density": 0.5},
         {"scheme": "cltk", "compressor": "cltk(value_dtype=float16)", "density": 0.5},
         {"scheme": "ddp_fp16"},
-        {"scheme": "ddp", "compressor": "fp16(error_feedback=true)"},
     ],
     ids=name,
 )
