@@ -22,7 +22,7 @@ def virtual_ranks(train: Callable[[int, Comm], Any], ranks: int, *, device: torc
     """Call train(rank, comm) for each of so many virtual ranks of this process; return what they return, by rank.
 
     `train` builds its model and calls `ssfx.attach(model, optimizer, comm=comm, ...)`, in a thread of the rank's own,
-    where `attach` knows `comm` without being told. Ranks take turns, so nothing
+    where `attach` finds `comm` by itself. Ranks take turns, so nothing
     runs faster; weights, losses and residuals equal those of as many processes over gloo in every bit. Each
     rank begins with the random state of the caller and has its own from there. `device`: where the models will be.
     An error of a rank ends all of them and is raised with the rank's number, once no thread is left: ConfigError and

@@ -20,7 +20,7 @@ import ssfx
 LR = 0.01
 STEPS = 24
 SOURCES: dict[Callable[[Script], None], str] = {}
-"""Every script, and where one like it was reported in public."""
+"""Every script, and where one like it was reported in public; "no report" where none was looked up."""
 
 
 def seen_in(source: str) -> Callable[[Callable[[Script], None]], Callable[[Script], None]]:
@@ -126,11 +126,11 @@ def _put(p: nn.Parameter, grad: torch.Tensor | None) -> None:
 _known("factor_of_one_part", "nolearn#195", lambda p: p.grad.mul_(1.0))
 _known("factor_by_data", "diffusers#507", lambda p: p.grad.data.mul_(1.0))
 _known("one_part_is_clipped", "transformers#614", lambda p: nn.utils.clip_grad_norm_([p], 1e9))
-_known("decay_in_the_gradient", "wandb/senpai#3221", lambda p: p.grad.add_(p.detach(), alpha=0.0))
-_known("noise_of_size_zero", "opacus#191", lambda p: p.grad.add_(torch.randn_like(p), alpha=0.0))
+_known("decay_in_the_gradient", "no report", lambda p: p.grad.add_(p.detach(), alpha=0.0))
+_known("noise_of_size_zero", "wandb/senpai#3221", lambda p: p.grad.add_(torch.randn_like(p), alpha=0.0))
 _known("none_where_all_is_zero", "megvii-model/DetNAS#3", lambda p: _put(p, p.grad if p.grad.any() else None))
 _known("repaired_numbers", "habitat-lab#2226", lambda p: torch.nan_to_num(p.grad, out=p.grad))
-_known("cloned", "kfac-pytorch#150", lambda p: _put(p, p.grad.clone()))
+_known("cloned", "no report", lambda p: _put(p, p.grad.clone()))
 _known("masked_by_ones", "diffusers#661", lambda p: p.grad.mul_(torch.ones(48, 1)))
 
 
@@ -167,10 +167,10 @@ def _by_hand(change: Callable[[nn.Parameter], Any]) -> Callable[[Script], None]:
 
 _leaves_out("spike_is_left_out", "KempnerForge#2", lambda s: None)
 _leaves_out("spike_and_weights_loaded", "YOLO-Master#263", _state_again)
-_leaves_out("spike_and_decay", "headCT_foundation#3", _by_hand(lambda p: p.data.mul_(1 - 1e-6)))
+_leaves_out("spike_and_decay", "no report", _by_hand(lambda p: p.data.mul_(1 - 1e-6)))
 _leaves_out("spike_and_clamp", "WassersteinGAN#50", _by_hand(lambda p: p.clamp_(-0.08, 10.0)))
-_leaves_out("spike_and_average", "timm#110", _by_hand(lambda p: p.lerp_(p + 1.0, 1e-4)))
-_leaves_out("spike_and_new_data", "wandb/senpai#432", _by_hand(lambda p: setattr(p, "data", p.data * 0.999)))
+_leaves_out("spike_and_average", "no report", _by_hand(lambda p: p.lerp_(p + 1.0, 1e-4)))
+_leaves_out("spike_and_new_data", "no report", _by_hand(lambda p: setattr(p, "data", p.data * 0.999)))
 
 
 @seen_in("trl#254")
@@ -246,7 +246,7 @@ def _cancels(name: str, source: str, how: Callable[[nn.Parameter], Any]) -> None
 _cancels("frozen_by_none", "KellerJordan/Muon#54", lambda p: _put(p, None))
 _cancels("frozen_by_zero", "caffe2#2504", lambda p: p.grad.zero_())
 _cancels("frozen_by_factor", "fairseq#13", lambda p: p.grad.mul_(0.0))
-_cancels("frozen_by_new_zeros", "curated-transformers#69", lambda p: _put(p, torch.zeros_like(p)))
+_cancels("frozen_by_new_zeros", "no report", lambda p: _put(p, torch.zeros_like(p)))
 
 
 @seen_in("rigl#5")
@@ -320,7 +320,7 @@ def _accumulates(name: str, source: str, between: Callable[[Script], Any], facto
 
 _accumulates("accumulates_locally", "apex#1175", lambda s: None, 2.0, local=True)
 _accumulates("accumulates_averages", "accelerate#106", lambda s: None, 2.0, local=False)
-_accumulates("weights_move_between", "wandb/senpai#432", _by_hand(lambda p: p.mul_(1.0)), 2.0, local=False)
+_accumulates("weights_move_between", "no report", _by_hand(lambda p: p.mul_(1.0)), 2.0, local=False)
 _accumulates("clips_between", "accelerate#641", lambda s: nn.utils.clip_grad_norm_(s.net.parameters(), 1e9), 2.0, False)
 
 
