@@ -30,8 +30,17 @@ from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory, sh
 TUNED = ("ddp", "hierarchical", "omnireduce", "ssgd", "wfbp")
 """Tuned dense is the best of these. Parallax is left out: its times rest on assumed gradients."""
 
+METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "hierarchical_fp16": ("hierarchical", {"compressor": "fp16"}),
+    "ddp_4bit": ("ddp_quantized", {"compressor": "qsgd(bits=4,bucket=32,norm=max)"}),
+}
+"""Methods that people would try and that are no scheme's default: a scheme with options."""
+
+AS_IT_COMES_MIB = 25
+"""The bucket cap of torch's DDP where nobody chose one."""
+
 BUCKET_CAPS_MIB = (5, 25, 100)
-"""What the bucket cap of DDP and of hierarchical DDP is tuned over; 25 is torch's default."""
+"""What the bucket cap of DDP and of hierarchical DDP is tuned over."""
 
 WHOLE = "stay_whole"
 """The option with which blocks of a sharded model are not gathered again for backward."""
@@ -47,6 +56,12 @@ class Trial:
     scheme: str
     options: Mapping[str, Any]
     simulated: Simulated
+
+    @property
+    def name(self) -> str:
+        """One of METHODS, or else the scheme's."""
+        mine = (self.scheme, dict(self.options))
+        return next((name for name, method in METHODS.items() if method == mine), self.scheme)
 
     @property
     def iteration_s(self) -> float:
@@ -140,8 +155,26 @@ class Setting:
         cluster = replace(cluster, inter=link) if cluster.nodes > 1 else replace(cluster, intra=link)
         return replace(self, cluster=cluster)
 
+    def names(self) -> list[str]:
+        """Return what is compared where nobody says what: every scheme, and METHODS where they are others."""
+        nodes = self.cluster.nodes > 1 and self.cluster.devices_per_node > 1
+        extra = [name for name, (scheme, _) in METHODS.items() if nodes or scheme != "hierarchical"]
+        return [*schemes.names(), *(extra if self.sharding is None else ())]
+
+    def as_it_comes(self) -> Trial:
+        """Return the step of torch's own DDP or sharding, with what is torch's default."""
+        return self.trial("ddp", {} if self.sharding else {"bucket_cap_bytes": AS_IT_COMES_MIB << 20})
+
+    def accumulated_s(self, trial: Trial, passes: int) -> float:
+        """Return the seconds of a step of so many passes, of which the last alone exchanges."""
+        if isinstance(trial.simulated, ShardedStep):
+            return simulate_sharded(trial.simulated.sharded, self.profile, self._mesh, accumulate=passes).iteration_s
+        return simulate(trial.plan, self.profile, self.system, accumulate=passes).iteration_s
+
     def variants(self, scheme: str) -> list[dict[str, Any]]:
         """Return the options that `scheme` is tried with; several where it is tuned."""
+        if scheme in METHODS:
+            return [METHODS[scheme][1]]
         if self.sharding is not None and (tried := self._sharded_variants(scheme)):
             return tried
         if scheme in ("ddp", "hierarchical"):
@@ -157,7 +190,8 @@ class Setting:
 
     def best(self, scheme: str) -> Trial:
         """Return the fastest variant of `scheme`; ConfigError where it cannot be planned or was never calibrated."""
-        trials = [self.trial(scheme, given) for given in self.variants(scheme)]
+        name = METHODS[scheme][0] if scheme in METHODS else scheme
+        trials = [self.trial(name, given) for given in self.variants(scheme)]
         if self.sharding is not None:  # blocks that stay whole may not fit
             trials.sort(key=lambda one: (not ((needed := self.memory(one)) is None or needed.fits), one.iteration_s))
             return trials[0]

@@ -34,7 +34,7 @@ def list_(kind: str | None, name: str | None, as_json: bool) -> None:
     """Show what there is to choose from, of all kinds or of one; of one choice its options, or its file.
 
     Kinds: schemes, compressors, memories, models, datasets, workloads, clusters, devices, links, experiments, presets,
-    engines, collectives.
+    engines, collectives, published (quality that others measured).
     """
     if kind is not None and kind not in KINDS:
         others = {"gpu": "devices", "gpus": "devices", "network": "links", "networks": "links"}
@@ -68,7 +68,7 @@ def _choice(kind: str, name: str) -> str:
         path = path_of(kind.removesuffix("s"), check_choice(kind.removesuffix("s"), name))
         assert path is not None
         return path.read_text(encoding="utf-8").rstrip()
-    if kind in ("devices", "links", "engines"):
+    if kind in (*DATA, "engines"):
         header, lines = _table(kind)
         found = {line[0]: line for line in lines}
         if name not in found:
@@ -83,6 +83,10 @@ def _table(kind: str) -> Table:
         from ssfx.perf_model.links import link_lines
 
         return ("link", "Gbit/s", "reached", "us a message", "source"), link_lines()
+    if kind == "published":
+        from ssfx.advice.published import HEADER, listed
+
+        return HEADER, listed()
     if kind == "devices":
         from ssfx.perf_model.devices import device_lines
 
@@ -110,6 +114,8 @@ def _registered(kind: str) -> Table:
 KINDS = LISTED
 FOLDERS = ("workloads", "clusters", "experiments", "presets")
 """Those whose entries are files of conf/."""
+DATA = ("devices", "links", "published")
+"""Those whose entries are lines of a file of data/."""
 PACKAGES = ("schemes", "compressors", "compressors/memories", "collectives", "lab/engines", "lab/workloads/catalog")
 SHIPPED = Path(__file__).parents[1] / "data" / "component_tables.json"
 """The tables of all other kinds, which `make conf` writes: importing 150 modules would take longer than the rest."""
@@ -159,7 +165,7 @@ def _compressor(entry: Any) -> Sequence[str]:
 def file_text() -> str:
     """Return what the file has to hold: for each kind its header and lines, and the modules that they are from."""
     parts: dict[str, Any] = {"modules": modules()}
-    for kind in sorted(set(KINDS).difference((*FOLDERS, "devices", "links"))):
+    for kind in sorted(set(KINDS).difference((*FOLDERS, *DATA))):
         header, lines = component_table(kind)
         parts[kind] = [header, *lines]
     return json.dumps(parts, indent=1, ensure_ascii=False) + "\n"

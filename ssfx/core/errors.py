@@ -26,6 +26,7 @@ LISTED = (
     "presets",
     "engines",
     "collectives",
+    "published",
 )
 """What `ssfx list` lists, in its order."""
 

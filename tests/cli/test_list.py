@@ -9,7 +9,7 @@ import pytest
 import yaml
 from refusals import output, refusal
 
-from ssfx.cli.listing import FOLDERS, KINDS, SHIPPED, file_text
+from ssfx.cli.listing import DATA, FOLDERS, KINDS, SHIPPED, file_text
 from ssfx.collectives import collectives
 from ssfx.config.groups import YAML_GROUPS, registry
 from ssfx.config.option_text import component_text, value
@@ -66,7 +66,7 @@ def test_the_shipped_tables_are_what_the_declarations_give():
     assert SHIPPED.read_text() == file_text(), "run `make conf` and commit"
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {*FOLDERS, "devices", "links"}))
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {*FOLDERS, *DATA}))
 def test_other_modules_than_the_shipped_ones_are_imported_to_be_listed(kind, capsys, monkeypatch):
     shipped = listed(capsys, kind)
     monkeypatch.setattr("ssfx.cli.listing.modules", lambda: ["schemes/mine.py"])
@@ -75,7 +75,7 @@ def test_other_modules_than_the_shipped_ones_are_imported_to_be_listed(kind, cap
     assert listed(capsys, kind).splitlines()[-1].split() == ["my", kind]
 
 
-@pytest.mark.parametrize(("kind", "name"), [("links", "roce_100"), ("devices", "h100")])
+@pytest.mark.parametrize(("kind", "name"), [("links", "roce_100"), ("devices", "h100"), ("published", "q011")])
 def test_links_and_devices_are_listed_from_their_tables(kind, name, capsys):
     assert any(line.split()[0] == name for line in listed(capsys, kind).splitlines())
 

@@ -1,0 +1,220 @@
+"""What others published of the quality of a method at real size: strictly matched, never mixed with records of ssfx.
+
+`data/published_quality.json` has every point with its address, place and grade: A is the paper itself, B the authors'
+or a user's repository, C a note that quotes a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import inf, log
+
+from ssfx.compressors import build
+from ssfx.core.files import loads, read
+from ssfx.core.paths import data_dir
+from ssfx.core.spec import Spec, name_of
+from ssfx.planning.plan import Plan
+from ssfx.schemes.search.recorded_network import Network
+
+RATIO, SIZE = 1.5, 4.0
+"""By these factors a ratio and a number of parameters may differ and still be of this one."""
+_BITS = {"fp16": "16 bits", "bf16": "16 bits", "fp8": "few bits", "qsgd": "few bits"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One published end of a training beside its dense one; `worse_percent` below 0 is better than dense.
+
+    `kind` is a scheme or compressor of ssfx, or a word for what is neither. `every` and `replicas`: how often and by
+    how many weights are exchanged, of local updates alone.
+    """
+
+    id: str
+    source: str
+    kind: str
+    method: str
+    sent: str
+    feedback: bool
+    transform: str
+    ratio: float | None
+    ratio_of: str
+    every: int | None
+    replicas: int | None
+    model: str
+    parameters: float
+    family: str
+    data: str
+    task: str
+    optimizer: str
+    tokens: float | None
+    horizon: str
+    metric: str
+    dense: float
+    compressed: float
+    worse_percent: float
+    more_tokens_percent: float | None
+    seeds: int | None
+    paired: str
+    place: str
+    grade: str
+    note: str
+    title: str
+    address: str
+
+    @property
+    def speaks(self) -> bool:
+        """Whether an answer may quote it: paired, not second-hand, and a gap of loss with what it is in tokens."""
+        in_tokens = self.task != "pretraining" or self.more_tokens_percent is not None
+        return self.paired == "dense" and self.grade in "AB" and in_tokens
+
+
+HEADER = ("point", "method", "model", "task", "optimizer", "metric", "dense", "compressed", "tokens", "where", "grade")
+
+
+def listed() -> list[tuple[str, ...]]:
+    """Return a line of HEADER for every point: grade A to C, and what else is to know of it."""
+    return [
+        (
+            *(one.id, one.method, one.model, f"{one.task}, {one.data}", one.optimizer, one.metric, f"{one.dense:g}"),
+            f"{one.compressed:g}",
+            "-" if one.more_tokens_percent is None else f"{one.more_tokens_percent:+.0f} %",
+            f"{one.address}, {one.place}",
+            one.grade + (f"; {one.note}" if one.note else ""),
+        )
+        for one in points()
+    ]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a published point has to be of; None: any. A line says which `feedback` its points had."""
+
+    kinds: tuple[str, ...]
+    optimizer: str
+    family: str
+    parameters: float
+    sent: str = "gradient"
+    ratio: float | None = None
+    feedback: bool | None = None
+    transform: str = ""
+    replicas: int | None = None
+    fine_tuning: bool = False
+
+
+@cache
+def points() -> tuple[Point, ...]:
+    """Return every point of the file."""
+    held = read(data_dir() / "published_quality.json", loads)
+    rows = [dict(zip(held["columns"], values, strict=True)) for values in held["points"]]
+    sources = held["sources"]
+    return tuple(Point(**row, **{key: sources[row["source"]][key] for key in ("title", "address")}) for row in rows)
+
+
+def matching(asked: Asked, among: Iterable[Point] | None = None) -> list[Point]:
+    """Return the points that hold for what is asked: those of this size, or else of the nearest one."""
+    found = [point for point in (points() if among is None else among) if point.speaks and _holds(point, asked)]
+    apart = [abs(log(point.parameters / asked.parameters)) for point in found]
+    limit = max(log(SIZE), min(apart, default=0.0))
+    return [point for point, far in zip(found, apart, strict=True) if far <= limit]
+
+
+def _holds(point: Point, asked: Asked) -> bool:
+    off = (
+        inf
+        if point.ratio is None
+        else max(point.ratio / (asked.ratio or point.ratio), (asked.ratio or 0) / point.ratio)
+    )
+    return (
+        point.kind in asked.kinds
+        and asked.feedback in (None, point.feedback)
+        and (asked.ratio is None or off <= RATIO)
+        and (point.task == "fine-tuning") is asked.fine_tuning
+        and optimizer_class(point.optimizer) == optimizer_class(asked.optimizer)
+        and (point.sent, point.transform, point.family, point.replicas)
+        == (asked.sent, asked.transform, asked.family, asked.replicas)
+    )
+
+
+def optimizer_class(name: str) -> str:
+    """Return the class of an optimizer: sgd, adam, or its own name."""
+    first = name.lower().replace(",", " ").partition(" ")[0]
+    return {"adamw": "adam", "nesterov": "sgd"}.get(first, first)
+
+
+def published_of(plan: Plan, network: Network, *, fine_tuning: bool = False) -> list[Point]:
+    """Return the points that hold for the one method by which `plan` compresses; [] where it has several, or none."""
+    sent = {
+        (one.compressor, one.density, "each" if len(one.tensors) == 1 else "joint")
+        for _, lane in plan.lanes()
+        for one in lane.segments
+        if one.compressor
+    }
+    if len({spec for spec, *_ in sent}) != 1 or not (family := family_word(network)):
+        return []
+    spec, density, calls = next(iter(sorted(sent)))
+    name, built = name_of(str(spec)), build(str(spec))
+    # What is selected in several tensors at once is another method than its compressor alone.
+    own = plan.scheme.partition("_")[0] if plan.scheme.startswith("ssfusion") else plan.scheme
+    return matching(
+        Asked(
+            (own,) if built.sparse and own != "per_tensor" else (own, _BITS.get(name, name)),
+            network.optimizer,
+            family,
+            sum(one.numel for one in network.tensors),
+            ratio=network.compression(str(spec), density, calls),
+            feedback=None if name in _BITS else built.error_feedback,
+            transform="hadamard" if Spec.parse(str(spec)).options.get("hadamard") else "",
+            fine_tuning=fine_tuning,
+        )
+    )
+
+
+def local_updates(network: Network, replicas: int) -> list[Point]:
+    """Return the points of DiLoCo, weights exchanged by so many replicas after many steps, on such a network."""
+    size = sum(one.numel for one in network.tensors)
+    return matching(
+        Asked(("diloco",), network.optimizer, family_word(network), size, "pseudo-gradient", replicas=replicas)
+    )
+
+
+def family_word(network: Network) -> str:
+    """Return the family as sources name it; "" for what has both an encoder and a decoder, or is of none."""
+    if network.family != "transformer":
+        return {"lstm": "recurrent", "conv": "conv"}.get(network.family, "")
+    names = " ".join(one.name for one in network.tensors)
+    return {(True, False): "encoder", (False, False): "decoder"}.get(("encoder" in names, "decoder" in names), "")
+
+
+def said(found: Sequence[Point], parameters: float) -> list[str]:
+    """Return a line for each source, and number of local steps: what was trained, what it cost, and where it stands."""
+    groups: dict[tuple[object, ...], list[Point]] = {}
+    for point in found:
+        groups.setdefault((point.source, point.feedback, point.every, point.metric), []).append(point)
+    return [_line(group, parameters) for group in groups.values()]
+
+
+def _line(group: Sequence[Point], parameters: float) -> str:
+    first, tokens = group[0], [one.more_tokens_percent for one in group if one.more_tokens_percent is not None]
+    if tokens:
+        gap = f"{_span([one.worse_percent for one in group], '+.2f')} % loss, about {_span(tokens, '+.0f')} % tokens"
+    else:
+        ends, dense = [one.compressed for one in group], [one.dense for one in group]
+        gap = f"{first.metric.rstrip(', %')} {_span(ends, '.4g')}, dense {_span(dense, '.4g')}"
+    models = [one.model for one in sorted(group, key=lambda one: one.parameters)]
+    trained = models[0] if models[0] == models[-1] else f"{models[0]} to {models[-1]}"
+    trained += "" if tokens else f" on {' and '.join(dict.fromkeys(one.data for one in group))}"
+    times = parameters / first.parameters
+    far = f", yours is {max(times, 1 / times):.2g} times {'larger' if times > 1 else 'smaller'}"
+    notes = "; ".join(dict.fromkeys(one.note for one in group if one.note))
+    return (
+        f"{first.method}{'' if first.feedback or first.every else ', no error feedback'}, {trained}, "
+        f"{first.optimizer}: {gap} ({f'{len(group)} points, ' * (len(group) > 1)}{first.address}, {first.place}"
+        f"{far * (max(times, 1 / times) > SIZE)}{notes and f'; {notes}'})"
+    )
+
+
+def _span(values: Sequence[float], form: str) -> str:
+    low, high = f"{min(values):{form}}", f"{max(values):{form}}"
+    return low if low == high else f"{low} to {high}"
