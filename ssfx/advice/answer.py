@@ -1,127 +1,226 @@
-"""The Answer: does compression help here, by how much at most, for what bandwidth it would, and how sure that is."""
+"""The Answer: eight facts of a ranking, as numbers. What is printed of it stands in `screen`; JSON is its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
-from typing import Literal
+from functools import cached_property
+from math import ceil, inf
+from typing import Any, Literal
 
-from ssfx.advice.break_even import BreakEven, BreakEvens
+from ssfx.advice.break_even import BreakEvens, crossing_of
+from ssfx.advice.map_2026 import gbps_per_device
+from ssfx.advice.published import Quote, local_updates, published_of, quotes
 from ssfx.advice.ranked import Entry, Ranking
-from ssfx.advice.setting import TUNED
-from ssfx.core.numbers import rounded
+from ssfx.advice.setting import Trial
+from ssfx.advice.trust import Trust
+from ssfx.perf_model.cautions import cautions
 from ssfx.schemes import schemes
+from ssfx.schemes.search.auto_steps import Needed
 
 WORTH = 0.01
 """A gain below this share of the step is none."""
+HALF = 0.5
+"""Share of the devices' work that accumulation is to give."""
+MOST_PASSES = 4096
+SLOW_GBPS = 10.0
+"""Line rate for each device at or below which local updates are named: above it no source has a gain."""
 
-VAGUE = 0.5
-"""A mean error from which on a time says nothing."""
+Word = Literal["yes", "no", "close", "unknown"]
 
-SIXTEEN_BIT = "ddp_fp16"
-"""The scheme that sends dense gradients in 16 bits."""
 
-Word = Literal["yes", "no", "too close to call", "not known"]
+@dataclass(frozen=True)
+class Step:
+    """One way to take a step, how many devices' work all of them do in it, and what to type for it."""
+
+    name: str
+    title: str
+    iteration_s: float
+    exposed_s: float
+    work: float
+    samples_per_s: float
+    vs_dense: float
+    type: str
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """`passes` of forward and backward before one exchange: devices' worth of work."""
+
+    passes: int
+    work: float
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`best` is the fastest scheme that compresses and has a validated error and a record of quality; None without one.
+    """`answer` is yes where a method of recorded quality and scored times is surely faster than tuned dense.
 
-    `most` is the share of dense DDP's step that anything could win, by a device alone. `break_even` is that of `best`,
-    None where exchanges were measured and so are no function of a bandwidth, and where `best` chooses dense itself.
+    It is no, too, where one device alone is faster than all with the best known way, `known`.
     """
 
-    word: Word
-    best: Entry | None
+    model: str
+    cluster: str
+    device: str
+    devices: int
+    nodes: int
+    network: str
+    batch_size: int
+    precision: str
+    sharding: str
+    answer: Word
+    alone_samples_per_s: float
+    now: Step
+    """torch's DDP as it comes, or its own sharding."""
+    dense: Step
+    """Tuned dense: the fastest that changes no method."""
+    best: Step | None
+    """The fastest of recorded quality and scored times that compresses."""
     most: float
-    break_even: BreakEven | None
-    unproven: tuple[Entry, ...]
-    """Schemes that are faster than tuned dense by their times, of unknown quality or with unvalidated times."""
-    faster: tuple[Entry, ...]
-    unclear: tuple[Entry, ...]
-    slower: tuple[Entry, ...]
-    vague: tuple[Entry, ...] = ()
-    """Schemes whose times were so far off where they were compared that they have no place."""
+    """The share of tuned dense's step that a free network would save."""
+    accumulate: Accumulated | None
+    """With tuned dense, for HALF of the devices' work; with the best known way for more than one device's."""
+    pays_from_gbps: float | None
+    """The rate of a link from which on several devices are faster than one; None where they are, or it has no rate."""
+    faster: tuple[Step, ...]
+    """Methods that are faster than tuned dense by the clock, of unknown quality, or worse."""
+    unchecked: tuple[Step, ...]
+    """Those of recorded quality, of whose way of sending no time was ever scored."""
+    more_steps: float | None
+    """What the best needs more than dense training, as a share; `steps_between` which, by so many recorded `runs`."""
+    steps_between: tuple[float, float] | None
+    runs: int
+    quality: str
+    published: tuple[tuple[str, Quote], ...]
+    """What others published of the faster methods, and of local updates where the network is slow."""
+    memory: str
+    error: Trust | None
+    cautions: tuple[str, ...]
+
+    @cached_property
+    def known(self) -> Step:
+        """The best known way: dense, or the best method of recorded quality."""
+        return min([self.dense, *([self.best] if self.best else [])], key=lambda one: one.iteration_s)
 
     @property
-    def reason(self) -> str:
-        """One or two sentences: what dense training loses, what the best scheme gains."""
-        most = f"nothing can make a step more than {self.most:.1%} shorter than tuned dense does"
-        if self.best is None:
-            if self.unproven:
-                return f"No scheme with a validated time and a record of quality compresses here; {most}."
-            if any(one.compressors for one in (*self.unclear, *self.slower)):
-                return f"No scheme that compresses is faster by these times; {most}."
-            return f"Every scheme decided to send all gradients dense; {most}."
-        gain = 1 - 1 / self.best.speedup_vs_dense
-        if self.word == "yes":
-            return f"{self.best.named} makes a step {gain:.1%} shorter than tuned dense; {most}."
-        if gain >= WORTH:
-            return f"{self.best.named} seems {gain:.1%} shorter a step, within the error of the simulator; {most}."
-        speed = f"{self.best.speedup_vs_dense:.2f}x of dense"
-        return f"The best scheme of known quality that compresses is {self.best.scheme}, {speed}; {most}."
-
-    def bandwidth(self, gbps: float) -> str:
-        """Return for which bandwidth the answer would change; `gbps` is the rate here."""
-        if self.best is not None and schemes[self.best.scheme].chooses:
-            return f"{self.best.scheme} chooses at every bandwidth, dense included: it is never slower by these times."
-        if self.break_even is None or self.best is None:
-            return "" if self.best is None else "Exchanges here were measured, so other bandwidths have no answer."
-        name, even = self.best.scheme, self.break_even.gbps
-        if even == 0:
-            return f"A step of {name} is not shorter than a dense one at any bandwidth."
-        if even == inf:
-            return (
-                f"A step of {name} is shorter than a dense one at every bandwidth up to 10000 Gbit/s, by these times."
-            )
-        below = f"below {rounded(even, 3)} Gbit/s a link"
-        return f"A step of {name} is shorter than a dense one {below}; here it is {gbps:g}."
+    def alone_is_faster(self) -> bool:
+        """Whether one device alone, where each has a whole model, does more work than all."""
+        return self.known.work < 1 and not self.sharding
 
 
 def answer_of(advice: Ranking) -> Answer:
-    """Return what the ranking comes to: yes where the best scheme that compresses is surely faster than tuned dense."""
-    dense, best = advice.dense, advice.recommendable[0] if advice.recommendable else None
-    unproven = tuple(
+    """Return what the ranking comes to."""
+    setting, dense, best = advice.setting, advice.dense, next(iter(advice.recommendable), None)
+    profile, cluster, devices = setting.profile, setting.cluster, setting.cluster.world_size
+    ahead = [
         one
         for one in advice.compressing
-        if one not in advice.recommendable and one.iteration_s < dense.iteration_s and not _same(one, dense)
-    )
-    vague = tuple(
-        one for one in advice.entries if advice.bar(one) >= VAGUE and one is not dense and one not in unproven
-    )
-    others = [entry for entry in advice.entries if entry is not dense and entry not in (*unproven, *vague)]
-    unclear = tuple(one for one in others if advice.unclear(one) or _same(one, dense))
-    rest = [one for one in others if one not in unclear]
-    gain = 1 - 1 / best.speedup_vs_dense if best else 0.0
-    word: Word = "not known" if best is None and unproven else "no"
-    if best is not None and gain >= WORTH:
-        word = "too close to call" if advice.unclear(best) else "yes"
-    even = None
-    if best is not None and not schemes[best.scheme].chooses:
-        found = BreakEvens(advice.setting, [one.scheme for one in advice.entries if one.scheme in TUNED])
-        even = found.of(best.scheme) if found.possible else None
+        if one not in advice.recommendable and one.iteration_s < dense.iteration_s * (1 - WORTH / 2)
+    ]
+    known = best if best and best.iteration_s < dense.iteration_s else dense
+    alone_is_faster = known.work < 1 and setting.sharding is None
+    word: Word = "unknown" if best is None and ahead else "no"
+    if best is not None and 1 - 1 / best.speedup_vs_dense >= WORTH:
+        word = "close" if advice.unclear(best) else "yes"
+    takes = {one.name: setting.memory(one.trial) for one in (dense, best) if one is not None}
+    fits = [f"{'' if name == dense.name else f'with {name} '}{one.said}" for name, one in takes.items() if one]
     return Answer(
-        word,
-        best,
-        max(0.0, 1 - advice.setting.profile.alone_s() / dense.iteration_s),
-        even,
-        unproven,
-        tuple(one for one in rest if one.iteration_s < dense.iteration_s),
-        unclear,
-        tuple(one for one in rest if one.iteration_s >= dense.iteration_s),
-        vague,
+        model=profile.model,
+        cluster=cluster.name,
+        device=cluster.device,
+        devices=devices,
+        nodes=cluster.nodes,
+        network=cluster.network_text,
+        batch_size=profile.batch_size,
+        precision=setting.precision,
+        sharding=setting.sharding.text if setting.sharding else "",
+        answer="no" if alone_is_faster else word,
+        alone_samples_per_s=profile.batch_size / profile.alone_s(),
+        now=_step(setting.as_it_comes(), advice),
+        dense=_step(dense.trial, advice),
+        best=_step(best.trial, advice) if best else None,
+        most=max(0.0, 1 - profile.alone_s() / dense.iteration_s),
+        accumulate=_accumulated(advice, known, 1.0) if alone_is_faster else _accumulated(advice, dense, HALF * devices),
+        pays_from_gbps=_pays_from_gbps(advice, known) if alone_is_faster else None,
+        faster=tuple(_step(one.trial, advice) for one in ahead if one.more_steps is None),
+        unchecked=tuple(_step(one.trial, advice) for one in ahead if one.more_steps is not None),
+        more_steps=best.more_steps if best else None,
+        steps_between=between(best.needed) if best else None,
+        runs=best.needed.runs if best else 0,
+        quality=str(best.needed) if best else "",
+        published=tuple(_published(advice, ahead)),
+        memory=", ".join(fits),
+        error=(best or dense).trust,
+        cautions=tuple(cautions(profile, cluster)),
     )
 
 
-def _same(one: Entry, dense: Entry) -> bool:
-    return abs(one.iteration_s / dense.iteration_s - 1) < WORTH / 2  # it is printed as 1.00x
+def between(needed: Needed) -> tuple[float, float] | None:
+    """Return the shares between which what is needed lies; None where nobody knows."""
+    return None if needed.share is None or needed.worst is None else (needed.share, needed.worst)
 
 
-def listed(entries: Sequence[Entry], most: int = 8) -> str:
-    """Return the entries as "name 1.07x, ...", at most so many of them, and dense in 16 bit wherever it is."""
-    chosen = [one for i, one in enumerate(entries) if i < most or one.scheme == SIXTEEN_BIT]
-    shown = ", ".join(f"{one.scheme} {one.speedup_vs_dense:.2f}x" for one in chosen)
-    more = f", and {len(entries) - len(chosen)} more" if len(entries) > len(chosen) else ""
-    return f"{shown}{more}" if entries else "none"
+def _step(trial: Trial, advice: Ranking) -> Step:
+    setting, devices = advice.setting, advice.setting.cluster.world_size
+    return Step(
+        trial.name,
+        trial.title,
+        trial.iteration_s,
+        trial.simulated.exposed_comm_s,
+        devices * setting.profile.alone_s() / trial.iteration_s,
+        devices * setting.profile.batch_size / trial.iteration_s,
+        advice.dense.iteration_s / trial.iteration_s,
+        typed(trial),
+    )
+
+
+def typed(trial: Trial) -> str:
+    """Return the line of a script that takes such steps."""
+    options: dict[str, Any] = {key: value for key, value in trial.options.items() if key != "stay_whole"}
+    if schemes[trial.scheme].chooses:
+        options = {key: value for key, value in options.items() if (key, value) != ("quality", "normal")}
+    given = ",".join(f"{key}={json.dumps(value)}" for key, value in {"scheme": trial.scheme, **options}.items())
+    return f"ssfx.attach(...,{given})"
+
+
+def _accumulated(advice: Ranking, entry: Entry, work: float) -> Accumulated | None:
+    """Return the fewest passes before an exchange with which all devices do so much work; None where one does.
+
+    Seconds of a step are linear in the passes: all but the last compute alone.
+    """
+    setting, devices = advice.setting, advice.setting.cluster.world_size
+    first_s, alone_s = entry.iteration_s, setting.profile.alone_s()
+    more_s = setting.accumulated_s(entry.trial, 2) - first_s
+    alone_more_s = setting.profile.alone_s(2) - alone_s
+    # devices (alone_s + n alone_more_s) = work (first_s + n more_s), of n further passes
+    slope = devices * alone_more_s - work * more_s
+    further = (work * first_s - devices * alone_s) / slope if slope > 0 else inf
+    if further <= 0 or further >= MOST_PASSES:
+        return None
+    n = ceil(further)
+    return Accumulated(n + 1, devices * (alone_s + n * alone_more_s) / (first_s + n * more_s))
+
+
+def _pays_from_gbps(advice: Ranking, known: Entry) -> float | None:
+    """Return the rate of a link below which one device alone is faster than all; None for one that is no rate."""
+    setting, names = advice.setting, {one.scheme for one in advice.entries if one.trial.tuned} | {known.name}
+    if not BreakEvens(setting).possible:
+        return None
+    alone_s = setting.cluster.world_size * setting.profile.alone_s()
+    found = crossing_of(setting, lambda where: alone_s - min(where.best(name).iteration_s for name in names))
+    return found.gbps if found.gbps < inf else None
+
+
+def _published(advice: Ranking, ahead: list[Entry]) -> Iterator[tuple[str, Quote]]:
+    """Yield what was published of the faster method that has most, and of local updates on a slow network."""
+    setting, network = advice.setting, advice.setting.network
+    size = sum(one.numel for one in network.tensors)
+    each = {one.name: published_of(one.trial.plan, network, fine_tuning=setting.fine_tuning) for one in ahead}
+    # That of most sources; of equal ones the fastest.
+    name = max(each, key=lambda name: len({point.source for point in each[name]}), default="")
+    yield from ((name, one) for one in quotes(each.get(name, []), size))
+    if setting.cluster.nodes > 1 and gbps_per_device(setting.cluster) <= SLOW_GBPS and not setting.fine_tuning:
+        yield from (
+            (f"DiLoCo, {setting.cluster.nodes} replicas", one)
+            for one in quotes(local_updates(network, setting.cluster.nodes), size)
+        )

@@ -67,6 +67,12 @@ def _crossing(low: tuple[int, float], high: tuple[int, float]) -> int:
     return min(max(floor(-STEPS * log10(crossing)), low[0] + 1), high[0] - 1)
 
 
+def crossing_of(setting: Setting, gap_s: Callable[[Setting], float]) -> BreakEven:
+    """Return where `gap_s` of the setting at a rate of its link stops being negative."""
+    marks = sorted({*MARKS, round(STEPS * log10(setting.gbps))})
+    return highest_crossing(cache(lambda step: gap_s(setting.at(rate(step)))), marks)
+
+
 def rate(step: int) -> float:
     """Return the rate in Gbit/s at a step of the scale; 0 is 1 Gbit/s."""
     return float(10 ** (step / STEPS))

@@ -187,32 +187,51 @@ def family_word(network: Network) -> str:
     return {(True, False): "encoder", (False, False): "decoder"}.get(("encoder" in names, "decoder" in names), "")
 
 
-def said(found: Sequence[Point], parameters: float) -> list[str]:
-    """Return a line for each source, and number of local steps: what was trained, what it cost, and where it stands."""
+@dataclass(frozen=True)
+class Quote:
+    """What one source has: `gap` in short, `text` with what was trained, where it stands and what else to know."""
+
+    method: str
+    gap: str
+    address: str
+    far: str
+    text: str
+
+    def __str__(self) -> str:
+        where = self.address.partition(" (")[0].partition(",")[0]
+        return f"{self.gap} ({'; '.join(filter(None, (where, self.far)))})"
+
+
+def quotes(found: Sequence[Point], parameters: float) -> list[Quote]:
+    """Return one for each source and number of local steps, the best grade first."""
     groups: dict[tuple[object, ...], list[Point]] = {}
-    for point in found:
+    for point in sorted(found, key=lambda one: one.grade):
         groups.setdefault((point.source, point.feedback, point.every, point.metric), []).append(point)
-    return [_line(group, parameters) for group in groups.values()]
+    return [_quote(group, parameters) for group in groups.values()]
 
 
-def _line(group: Sequence[Point], parameters: float) -> str:
+def _quote(group: Sequence[Point], parameters: float) -> Quote:
     first, tokens = group[0], [one.more_tokens_percent for one in group if one.more_tokens_percent is not None]
+    models = [one.model for one in sorted(group, key=lambda one: one.parameters)]
+    trained = models[0] if models[0] == models[-1] else f"{models[0]} to {models[-1]}"
     if tokens:
         gap = f"{_span([one.worse_percent for one in group], '+.2f')} % loss, about {_span(tokens, '+.0f')} % tokens"
     else:
+        trained += f" on {' and '.join(dict.fromkeys(one.data for one in group))}"
         ends, dense = [one.compressed for one in group], [one.dense for one in group]
         gap = f"{first.metric.rstrip(', %')} {_span(ends, '.4g')}, dense {_span(dense, '.4g')}"
-    models = [one.model for one in sorted(group, key=lambda one: one.parameters)]
-    trained = models[0] if models[0] == models[-1] else f"{models[0]} to {models[-1]}"
-    trained += "" if tokens else f" on {' and '.join(dict.fromkeys(one.data for one in group))}"
     times = parameters / first.parameters
-    far = f", yours is {max(times, 1 / times):.2g} times {'larger' if times > 1 else 'smaller'}"
-    notes = "; ".join(dict.fromkeys(one.note for one in group if one.note))
-    return (
-        f"{first.method}{'' if first.feedback or first.every else ', no error feedback'}, {trained}, "
-        f"{first.optimizer}: {gap} ({f'{len(group)} points, ' * (len(group) > 1)}{first.address}, {first.place}"
-        f"{far * (max(times, 1 / times) > SIZE)}{notes and f'; {notes}'})"
-    )
+    apart = max(times, 1 / times)
+    far = f"yours is {apart:.2g} times {'larger' if times > 1 else 'smaller'}" if apart > SIZE else ""
+    facts = [
+        f"{len(group)} points" if len(group) > 1 else "",
+        f"{first.address}, {first.place}",
+        far,
+        *dict.fromkeys(one.note for one in group),
+    ]
+    method = first.method + ("" if first.feedback or first.every else ", no error feedback")
+    text = f"{method}, {trained}, {first.optimizer}: {gap} ({'; '.join(filter(None, facts))})"
+    return Quote(method, gap, first.address, far, text)
 
 
 def _span(values: Sequence[float], form: str) -> str:

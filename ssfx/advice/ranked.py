@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from ssfx.advice.sending import LIMIT, steps_of_scheme
-from ssfx.advice.setting import TUNED, Setting, Trial
+from ssfx.advice.setting import Setting, Trial
 from ssfx.advice.trust import Trust
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
-from ssfx.schemes import schemes
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Needed
 from ssfx.schemes.search.recorded_network import Network
 
@@ -36,6 +36,16 @@ class Entry:
         return self.trial.scheme
 
     @property
+    def name(self) -> str:
+        """Name of the method: the scheme's, or that of a scheme with options."""
+        return self.trial.name
+
+    @property
+    def work(self) -> float:
+        """How many devices' work all of them do."""
+        return self.scaling * self.trial.plan.world_size
+
+    @property
     def iteration_s(self) -> float:
         """Seconds of a step."""
         return self.trial.iteration_s
@@ -51,22 +61,14 @@ class Entry:
         return steps_of_scheme(self.trial.plan, self.trial.options.get("density"), self.network, self.train_steps)
 
     @property
+    def steps(self) -> float:
+        """Steps to what dense training reaches in `train_steps`; infinity where nobody knows."""
+        return inf if self.needed.share is None else self.train_steps * (1 + self.needed.share)
+
+    @property
     def more_steps(self) -> float | None:
         """How many more steps they needed, as a share; None where it is unknown or the worst run is above LIMIT."""
         return self.needed.share if self.needed.within(LIMIT) else None
-
-    @property
-    def named(self) -> str:
-        """Name of the scheme; of one that chooses, with what it chose and for which share of the elements."""
-        if not schemes[self.scheme].chooses:
-            return self.scheme
-        plan, numel = self.trial.plan, dict[str, int]()
-        for _, lane in plan.lanes():
-            for one in lane.segments:
-                numel[one.compressor or "dense"] = numel.get(one.compressor or "dense", 0) + plan.numel(one)
-        total = sum(numel.values())
-        parts = [f"{what} for {count / total:.0%}" for what, count in sorted(numel.items(), key=lambda it: -it[1])]
-        return f"{self.scheme} (here {', '.join(parts) if len(parts) > 1 else next(iter(numel))})"
 
     @property
     def leaves_tensors_out(self) -> bool:
@@ -86,7 +88,7 @@ class Ranking:
     @property
     def dense(self) -> Entry:
         """Tuned dense: the fastest of the schemes it is chosen from."""
-        return next(entry for entry in self.entries if entry.scheme in TUNED)
+        return next(entry for entry in self.entries if entry.trial.tuned)
 
     def unclear(self, entry: Entry) -> bool:
         """Return whether the error of the simulator leaves open which is faster, `entry` or tuned dense."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ssfx.advice.answer import answer_of
 from ssfx.advice.break_even import BreakEven, BreakEvens
 from ssfx.advice.checked import network_of
 from ssfx.advice.ranked import Entry as Entry
@@ -21,7 +22,7 @@ class Advice(Ranking):
 
     def __str__(self) -> str:
         """Return that screen."""
-        return as_text(first_screen(self))
+        return as_text(first_screen(answer_of(self)))
 
 
 def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | None = None) -> Advice:
@@ -33,7 +34,7 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
     if setting.cluster.world_size == 1:
         raise ConfigError(f"one device exchanges nothing, so there is nothing to compare on {setting.cluster.name} x1")
     trials, left_out = [], []
-    wanted = sorted({*(schemes.names() if names is None else names), *TUNED})
+    wanted = sorted({*(setting.names() if names is None else names), *TUNED})
     ranks = setting.cluster.world_size
     with doing(f"simulating {len(wanted)} schemes on {ranks} ranks"):
         for number, name in enumerate(wanted, 1):
@@ -43,12 +44,13 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
                 needed = setting.memory(found)
                 if needed and not needed.fits:
                     raise ConfigError(needed.text)
-                trials.append(found)
+                if all((one.scheme, one.options) != (found.scheme, found.options) for one in trials):
+                    trials.append(found)
             except ConfigError as error:
                 left_out.append((name, str(error)))
     # A scheme that leaves everything dense takes as long as tuned dense, which then is what to choose.
-    trials.sort(key=lambda one: (float(f"{one.iteration_s:.4g}"), one.scheme not in TUNED, one.iteration_s, one.scheme))
-    dense = next((one for one in trials if one.scheme in TUNED), None)
+    trials.sort(key=lambda one: (float(f"{one.iteration_s:.4g}"), not one.tuned, one.iteration_s, one.scheme))
+    dense = next((one for one in trials if one.tuned), None)
     if dense is None:
         why = next(text for name, text in left_out if name in TUNED)
         if why.startswith("does not fit"):
@@ -80,11 +82,11 @@ def break_evens(advice: Advice) -> Iterator[tuple[str, BreakEven]]:
 
     Nothing where the system does not depend on the bandwidth. It takes a while: plans are made at many bandwidths.
     """
-    names = [entry.scheme for entry in advice.entries]
-    found = BreakEvens(advice.setting, [name for name in names if name in TUNED])
+    found = BreakEvens(advice.setting, [one.scheme for one in advice.entries if one.trial.tuned])
     if found.possible:
         # What chooses the best of all, dense among them, breaks even everywhere.
-        yield from ((name, found.of(name)) for name in names if name not in TUNED and not schemes[name].chooses)
+        others = [one for one in advice.entries if one.scheme not in TUNED or one.compressors]
+        yield from ((one.name, found.of(one.name)) for one in others if not schemes[one.scheme].chooses)
 
 
 def ranges(seconds: Sequence[float], error: float) -> list[tuple[int, int]]:

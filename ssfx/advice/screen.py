@@ -1,31 +1,25 @@
-"""The first screen of a ranking: the answer, three groups of schemes, and what to beware of, in lines of text."""
+"""The eight lines of an answer, each a sentence about one fact: one table of labels and sentences."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ssfx.advice.alike import alike
-from ssfx.advice.answer import SIXTEEN_BIT, Answer, answer_of, listed
-from ssfx.advice.checked import where_checked
-from ssfx.advice.map_2026 import gbps_per_device, place_on_map
-from ssfx.advice.ranked import Entry, Ranking
-from ssfx.perf_model.cautions import cautions
-from ssfx.perf_model.cluster import Cluster
-from ssfx.schemes.search.auto_steps import clipping_matters
-from ssfx.schemes.search.recorded_network import batch_text
+from ssfx.advice.answer import WORTH, Answer, Step
+from ssfx.core.numbers import rounded
 
 WIDTH = 100
-NEVER_SHARDED = "never on GPUs; sharded steps were timed on ranks of one machine of CPUs alone"
-MOST_GBPS = 10.0
-"""Line rate for each device at or below which they are named: above it no source has a gain."""
-PUBLISHED = (
-    "DiLoCo sends 500 times fewer messages, on models of 35 M to 2.4 B parameters (arXiv 2311.08105, 2503.09799); "
-    "SparseLoCo 146 times fewer bytes, on 72 B (2603.08163); MuLoCo an eighth of DiLoCo's (2505.23725v1)"
-)
-_IN = " " * 8
-_GROUP = " " * 19
+_LABEL = 10
+WORDS = {
+    "ddp_fp16": "16-bit sums",
+    "hierarchical_fp16": "16 bits, summed inside nodes first",
+    "ddp_bf16": "16-bit messages",
+    "ddp_quantized": "8-bit sums",
+    "ddp_4bit": "4-bit sums",
+    "per_tensor": "dgc",
+}
+"""What a method is called beside its name."""
 
 
 @dataclass(frozen=True)
@@ -33,52 +27,29 @@ class ScreenLine:
     """One sentence: `first` stands before its first line, `indent` before the others."""
 
     text: str
-    indent: str = ""
+    indent: str = " " * _LABEL
     first: str = ""
     bold: bool = False
     warns: bool = False
 
 
-def first_screen(advice: Ranking) -> list[ScreenLine]:
-    """Return the answer and the groups, each sentence one Line."""
-    setting, dense, answer = advice.setting, advice.dense, answer_of(advice)
-    batch = f"batch {setting.profile.batch_size} each" + (
-        "" if setting.precision == "fp32" else f" in {setting.precision}"
+def first_screen(answer: Answer) -> list[ScreenLine]:
+    """Return what was asked, the facts, and what to beware of."""
+    precision = "" if answer.precision == "fp32" else f" in {answer.precision}"
+    shared = f", {answer.sharding}" if answer.sharding else ""
+    asked = (
+        f"{answer.model} on {answer.cluster}: {answer.devices} x {answer.device}, {answer.network}, batch "
+        f"{answer.batch_size} each{precision}{shared} (simulated)"
     )
-    groups = (("faster", answer.faster), ("indistinguishable", answer.unclear), ("slower", answer.slower))
-    sharded = "" if setting.sharding is None else f", {setting.sharding.text}"
-    bandwidth, place = answer.bandwidth(setting.gbps), "" if sharded else place_on_map(setting.cluster)
-    beware = cautions(setting.profile, setting.cluster)
-    checked = NEVER_SHARDED if sharded else where_checked(setting.cluster)
+    lines = facts(answer).items()
     return [
-        ScreenLine(
-            f"{setting.profile.model} on {setting.cluster.name}: {setting.cluster.world_size} ranks at "
-            f"{setting.cluster.network_text}, {batch}{sharded}, density {setting.density:g} where a "
-            f"scheme selects (simulated, {setting.system.origin.kind} times)",
-            "  ",
-            bold=True,
-        ),
-        ScreenLine(answer.reason, _IN, f"{'ANSWER':8}{answer.word.capitalize()}. ", bold=True),
-        *([ScreenLine(bandwidth, _IN, _IN)] if bandwidth else []),
-        *_sixteen_bit(answer, advice),
-        *([ScreenLine(f"Alike: {beside}.", _IN, _IN)] if (beside := alike(setting.profile)) else []),
-        *_memory(answer, advice),
-        ScreenLine(f"Checked: {checked}.{local_updates(setting.cluster)}", _IN, _IN),
-        *([ScreenLine(f"Map: {place}.", _IN, _IN)] if place else []),
-        *([ScreenLine(f"Exchanges: {setting.cluster.exchange_text}.", _IN, _IN)] if setting.cluster.tables else []),
-        ScreenLine(f"How sure: {_how_sure(answer.best or dense)}.", _IN, _IN),
-        *([ScreenLine(f"Quality: {_quality(answer.best)}.", _IN, _IN)] if answer.best else []),
-        ScreenLine(""),
-        ScreenLine(f"{dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step", _GROUP, f"{'tuned dense':19}"),
-        *(ScreenLine(listed(group), _GROUP, f"{name:19}") for name, group in groups),
+        ScreenLine(asked, "  ", bold=True),
         *(
-            [ScreenLine(listed(answer.vague), _GROUP, "no place, as times of what sends alike were far off: ")]
-            if answer.vague
-            else []
+            ScreenLine(part, first=f"{'' if below else label:{_LABEL}}", bold=number == 0)
+            for number, (label, text) in enumerate(lines)
+            for below, part in enumerate(text.split("\n"))
         ),
-        *_unproven(answer),
-        *(ScreenLine(f"beware: {line}", "  ", warns=True) for line in beware),
-        *(ScreenLine(f"extrapolated: {line}", "  ", warns=True) for line in advice.extrapolated),
+        *(ScreenLine(f"beware: {one}", "  ", warns=True) for one in answer.cautions),
     ]
 
 
@@ -92,81 +63,104 @@ def as_text(lines: Sequence[ScreenLine]) -> str:
     )
 
 
-def _memory(answer: Answer, advice: Ranking) -> list[ScreenLine]:
-    """Return what tuned dense takes of a device's memory, and the best scheme that compresses."""
-    needed = advice.setting.memory(advice.dense.trial)
-    if needed is None:
-        return []
-    best = answer.best and advice.setting.memory(answer.best.trial)
-    also = f"; with {answer.best.scheme} {best.said}" if answer.best and best else ""
-    return [ScreenLine(f"Memory: {needed.text} with tuned dense{also}.", _IN, _IN)]
+def facts(answer: Answer) -> dict[str, str]:
+    """Return the sentences by their labels, the most important first."""
+    return {
+        answer.answer.upper(): _verdict(answer),
+        "NOW": _now(answer),
+        **({"TO WIN": _to_win(answer)} if answer.alone_is_faster else {"FREE": _free(answer)}),
+        "FASTER": _faster(answer),
+        "QUALITY": _quality(answer),
+        **({"PUBLISHED": "\n".join(_published(answer))} if answer.published else {}),
+        "FITS": answer.memory or "memory of hosts is not counted",
+        "SURE?": answer.error.said if answer.error else "times of such steps were never checked",
+        "MORE": "--all  --plot  --why  --quality  --sources  --break-even  --json",
+    }
 
 
-def _how_sure(entry: Entry) -> str:
-    """Return the error of steps that send like `entry` on this kind of network, or of all, and of how many."""
-    trust = entry.trust
-    if trust is None:
-        return f"unknown: the simulator was never checked against times of {entry.scheme}, or of what sends alike"
-    return trust.said + ("; nominal costs were never checked" if trust.borrowed else "")
+def words(step: Step) -> str:
+    """Return what people call a method."""
+    return WORDS.get(step.name, step.name)
 
 
-def _quality(best: Entry) -> str:
-    found = best.needed
-    ask = "; say clip_norm=1 if training clips gradients" if clipping_matters(best.network) else ""
-    if not found.runs:
-        return f"what {best.scheme} sends counts as dense: {found.source}{ask}"
-    batch = (best.network.batch or 0) * best.trial.plan.world_size
-    here = f"; a step here has {batch_text(best.network.family, batch)}" if batch else ""
-    return (
-        f"what {best.scheme} sends needs {found.share or 0.0:.0%} more steps than a dense training of "
-        f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, "
-        f"small networks{here}{ask}"
-    )
+def times(value: float) -> str:
+    """Return a factor, as people write it: 1.83x, 21x."""
+    return f"{rounded(value, 3 if value < 2 else 2)}x"
 
 
-def _unproven(answer: Answer) -> list[ScreenLine]:
-    unchecked, worse = (
-        [one for one in answer.unproven if (one.more_steps is None) is worse] for worse in (False, True)
-    )
-    said = "faster by these times, "
-    return [
-        *(
-            [ScreenLine(listed(unchecked), _GROUP, said + "which were never checked for what sends alike: ")]
-            if unchecked
-            else []
-        ),
-        *(
-            [
-                ScreenLine(
-                    f"{listed(worse)}; {worse[0].scheme}: {worse[0].needed}",
-                    _GROUP,
-                    said + "quality unknown or worse: ",
-                )
-            ]
-            if worse
-            else []
-        ),
-    ]
+def worth(devices: int, device: str, work: float) -> str:
+    """Return how many devices' work all of them do."""
+    return f"{devices} {'ranks' if device == 'cpu' else 'GPUs'} do the work of {rounded(work, 2)}"
 
 
-def _sixteen_bit(answer: Answer, advice: Ranking) -> list[ScreenLine]:
-    """Return what sending dense gradients in 16 bits gives, which costs no accuracy to speak of: the other baseline."""
-    half = next((one for one in advice.entries if one.scheme == SIXTEEN_BIT), None)
-    if half is None or half is answer.best:
-        return []
-    return [
-        ScreenLine(f"Dense gradients in 16 bit ({SIXTEEN_BIT}) give {half.speedup_vs_dense:.2f}x of dense.", _IN, _IN)
-    ]
+def _verdict(answer: Answer) -> str:
+    best, free = answer.best, f"a free network would save {answer.most:.0%} of a dense step"
+    if answer.alone_is_faster:
+        by = f", {times(1 / best.work)} as fast as with {words(best)}" if best else ""
+        both = "both" if answer.devices == 2 else f"all {answer.devices}"
+        return f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with torch's DDP{by}"
+    if best is None:
+        return f"no method of recorded quality and checked times compresses here; {free}"
+    if answer.answer == "no":
+        return f"tuned dense ({answer.dense.title}) is as fast: {words(best)} {times(best.vs_dense)}; {free}"
+    unit, scale = ("s", 1.0) if best.iteration_s >= 1 else ("ms", 1e3)
+    step = " -> ".join(rounded(scale * one.iteration_s, 3) for one in (answer.dense, best))
+    close = ", within the simulator's error" if answer.answer == "close" else ""
+    return f"{words(best)}: a step {step} {unit} ({times(best.vs_dense)}{close})   {best.type}"
 
 
-def local_updates(cluster: Cluster) -> str:
-    """Return what follows on methods of local updates, for a cluster with slow links between nodes; "" for another.
+def _now(answer: Answer) -> str:
+    now, known = answer.now, answer.known
+    by = "torch's sharding" if answer.sharding else f"DDP (25 MiB{', a flat ring' if answer.nodes > 1 else ''})"
+    so = f" ({'at best' if answer.answer == 'no' else 'this'} {rounded(known.work, 2)})" if known is answer.best else ""
+    alone = f"one: {rounded(answer.alone_samples_per_s, 3)} samples/s"
+    return f"{by}: {worth(answer.devices, answer.device, now.work)}{so}; {alone}"
 
-    The numbers are their authors'. It is no recommendation: nothing here runs such a method, nor knows its time.
-    """
-    if cluster.nodes == 1 or gbps_per_device(cluster) > MOST_GBPS:
-        return ""
-    return (
-        f" Not compared: methods that exchange weights after many steps. As published, {PUBLISHED}. "
-        "ssfx neither runs nor prices them."
-    )
+
+def _free(answer: Answer) -> str:
+    """Return what changes no method: another sum or bucket, and fewer exchanges."""
+    found, faster = [], answer.now.iteration_s / answer.dense.iteration_s
+    if faster > 1 + WORTH:
+        found.append(f"{answer.dense.title} {times(faster)}")
+    if more := answer.accumulate:
+        found.append(f"accumulate={more.passes}: work of {rounded(more.work, 2)} ({more.passes}x the batch)")
+    return "; ".join(found) or "nothing is left to win without another method"
+
+
+def _to_win(answer: Answer) -> str:
+    """Return from where on several devices are faster than one."""
+    found = []
+    if answer.pays_from_gbps is not None:
+        found.append(f"from {rounded(answer.pays_from_gbps, 2)} Gbit/s with {words(answer.known)}")
+    if answer.accumulate:
+        passes = answer.accumulate.passes
+        found.append(f"accumulate={passes} ({passes}x the batch)")
+    return "; or ".join([*found, "DiLoCo (not in ssfx)"])
+
+
+def _faster(answer: Answer) -> str:
+    found = []
+    if named := ", ".join(f"{one.name} {times(one.vs_dense)}" for one in answer.faster[:2]):
+        more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
+        found.append(f"{named}{more}: quality unknown or worse")
+    found += [f"{one.name} {times(one.vs_dense)}: times unchecked" for one in answer.unchecked[:1]]
+    return "; ".join(found) or "nothing, whatever its quality"
+
+
+def _quality(answer: Answer) -> str:
+    unlike = "; no published pair for the faster" if answer.faster and not answer.published else ""
+    if answer.best is None:
+        return f"of what is faster nothing is recorded that holds here{unlike}"
+    if not answer.runs or answer.steps_between is None:
+        return f"{words(answer.best)}: counts as dense{unlike}"
+    low, high = (f"{share:+.0%}" for share in answer.steps_between)
+    span = low if low == high else f"{low} to {high}"
+    return f"{words(answer.best)}: {span} steps ({answer.runs} runs of small networks){unlike}"
+
+
+def _published(answer: Answer) -> Iterator[str]:
+    """Yield the first two quotes about each method, side by side, and how many more there are."""
+    for name in dict.fromkeys(name for name, _ in answer.published):
+        found = [str(quote) for about, quote in answer.published if about == name]
+        more = [f"{len(found) - 2} more: --quality"] if len(found) > 2 else []
+        yield f"{WORDS.get(name, name)}: {'; '.join([*found[:2], *more])}"

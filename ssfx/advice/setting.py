@@ -64,6 +64,11 @@ class Trial:
         return next((name for name, method in METHODS.items() if method == mine), self.scheme)
 
     @property
+    def tuned(self) -> bool:
+        """Whether tuned dense is chosen from it."""
+        return self.scheme in TUNED and not self.compressed
+
+    @property
     def iteration_s(self) -> float:
         """Seconds of a step."""
         return self.simulated.iteration_s
@@ -104,6 +109,8 @@ class Setting:
     precision: str = "fp32"
     train_steps: int | None = None
     clipped: bool | None = None
+    fine_tuning: bool = False
+    """Whether weights that were trained before are; published quality is of either."""
     sharding: Sharding | None = None
     """How ranks share the model; None: each has all of it."""
     shard_compressor: str | None = None

@@ -32,7 +32,7 @@ class Trust:
     `borrowed`: its systems are of another kind than the one that it is to be trusted for. `sent` and `network`: the way
     of sending and the kind of network that it is asked for; empty for the group as a whole. `few`: how many of its
     comparisons are of these, where that is too few for a bar of their own and the others stand for them; else None.
-    `aside`: in words, the steps that a whole group leaves out; empty where it has all.
+    `aside`: in words, the steps that a whole group leaves out, and `left_out` how many; empty where it has all.
     """
 
     group: str
@@ -44,20 +44,20 @@ class Trust:
     network: str = ""
     few: int | None = None
     aside: str = ""
+    left_out: int = 0
 
     @property
     def said(self) -> str:
-        """In words: of what, how far off, and how many comparisons there are of it."""
-        whole = f"{self.mean:.0%} off on average (at worst {self.max:.0%}, n = {self.count})"
-        what = f"{self.sent} on {self.network}" if self.sent else f"the {self.group} group{self.aside}"
+        """In words: how far off, by how many comparisons, and how many there are of what is asked about."""
+        of = f" of {self.sent} {f'on {self.network}'.removeprefix('on GPUs ')}" if self.sent else ""
+        off = f"{self.mean:.0%} off on average, at worst {self.max:.0%}"
         if self.few is None:
-            return f"simulated times of {what} are {whole}"
-        count = ("no step was", "one step was", f"{self.few} steps were")[min(self.few, 2)]
+            return f"{off} ({self.count} steps{of or f' of the {self.group} group{self.aside}'})"
         if self.few == self.count:
-            return (
-                f"{count} compared of {self.sent} on {self.network}, too few for an error bar; off by {self.mean:.0%}"
-            )
-        return f"{count} compared of {self.sent} on {self.network}; all {self.group} steps{self.aside} are {whole}"
+            return f"{off} ({self.count} steps{of}, too few for an error bar)"
+        all_of = f" of {self.count + self.left_out}" if self.left_out else ""
+        count = ("none", "one", str(self.few))[min(self.few, 2)]
+        return f"{off} ({self.count}{all_of} {self.group} steps); {count}{of}"
 
     def __post_init__(self) -> None:
         if not 0 <= self.mean <= self.max:
@@ -78,7 +78,8 @@ def _whole(scores: Mapping[str, Mapping[str, Any]], group: str, kind: Kind) -> T
     aside = (
         f" but {own['count']} of {paper} (up to {own['max']:.0%} off)" for paper, own in one.get("aside", {}).items()
     )
-    return Trust(group, one["mean"], one["max"], one["count"], kind in BORROWED, aside="".join(aside))
+    left = sum(own["count"] for own in one.get("aside", {}).values())
+    return Trust(group, one["mean"], one["max"], one["count"], kind in BORROWED, aside="".join(aside), left_out=left)
 
 
 def trust_in_sending(kind: Kind, ways: Sequence[str], network: str, path: Path | None = None) -> Trust | None:

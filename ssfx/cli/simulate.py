@@ -10,13 +10,14 @@ import click
 
 from ssfx.advice import cases as simulated_cases
 from ssfx.advice.cases import selection_of, sensitivity, sharding_of, simulate_case, unmoved
+from ssfx.advice.screen import worth
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.pictures import bars_svg, lines_svg, parts_of, write_page
 from ssfx.cli.terminal import picked, print_table
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
-from ssfx.core.numbers import numeric
+from ssfx.core.numbers import numeric, rounded
 from ssfx.core.progress import doing
 from ssfx.perf_model.cautions import cautions
 from ssfx.perf_model.recorded_times import measured_on
@@ -191,7 +192,8 @@ def show(outcome: Outcome) -> None:
         return
     click.echo(
         f"simulated: {_ms(step.iteration_s)} per iteration, {metrics['throughput_samples_per_s']:,.1f} samples/s, "
-        f"scaling factor {_scaling(outcome):.3f} (one device alone: {_ms(target.profile.alone_s(case.accumulate))})"
+        f"scaling factor {_scaling(outcome):.3f} (one device alone: {_ms(target.profile.alone_s(case.accumulate))}): "
+        f"{worth(case.world_size, target.cluster.device, case.world_size * _scaling(outcome))}"
     )
     rows = [_line(label, metrics[name], step.iteration_s) for name, label in _PARTS.items()]
     print_table(("where the time goes", "ms", "share", ""), rows, right={"ms", "share"})
@@ -215,7 +217,7 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
         "case",
         "iteration ms",
         "samples/s",
-        "scaling",
+        "work of",
         "compression",
         "exposed",
         "exchange",
@@ -236,7 +238,7 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
                 name,
                 f"{1e3 * step.iteration_s:.2f}",
                 f"{metrics['throughput_samples_per_s']:,.1f}",
-                f"{_scaling(outcome):.3f}",
+                rounded(outcome[0].world_size * _scaling(outcome), 2),
                 f"{1e3 * metrics['sparsify_s']:.2f}",
                 f"{1e3 * step.exposed_comm_s:.2f}",
                 f"{1e3 * step.comm_s:.2f}",

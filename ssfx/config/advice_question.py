@@ -40,14 +40,13 @@ STEPS = "train_steps"
 """Steps of dense training; a delay of a method weighs the less the more there are."""
 
 
-def by_quality(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
-    """Return `words` without target=..., and whether it asks for time to quality; ConfigError for another target."""
-    others = tuple(word for word in words if not word.startswith("target="))
-    targets = {word.partition("=")[2] for word in words if word.startswith("target=")}
-    if targets - {"time", "quality"} or len(targets) > 1:
-        asked = ",".join(sorted(targets))
-        raise ConfigError(f"target={asked}: it is time, that of a step, or quality, the time to reach it")
-    return others, targets == {"quality"}
+def split_task(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    """Return `words` without task=..., and whether weights that were trained before are; ConfigError for another."""
+    others = tuple(word for word in words if not word.startswith("task="))
+    given = {word.partition("=")[2] for word in words if word.startswith("task=")}
+    if given - {"fine-tuning", "pretraining"} or len(given) > 1:
+        raise ConfigError(f"task={','.join(sorted(given))}: it is pretraining, from new weights, or fine-tuning")
+    return others, given == {"fine-tuning"}
 
 
 def split_steps(words: Iterable[str]) -> tuple[tuple[str, ...], int | None]:
@@ -74,6 +73,7 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
     With a `profile` it is that one's model at its batch size, which override the words, and in its precision.
     """
     words, train_steps = split_steps(list(words))
+    words, fine_tuning = split_task(words)
     words, iteration_ms = split_words(words)
     request = read(words)
     for key in request:
@@ -83,7 +83,9 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
                 "compare some with ssfx simulate scheme=a,b"
             )
         if key not in ADVICE_KEYS and not key.startswith("cluster."):
-            raise ConfigError(f"advice does not depend on {key}; it takes {', '.join((*ADVICE_KEYS, KEY, STEPS))}")
+            raise ConfigError(
+                f"advice does not depend on {key}; it takes {', '.join((*ADVICE_KEYS, KEY, STEPS, 'task'))}"
+            )
     point = single(request, "advise")
     point = with_custom(point) if profile is None else point
     config = compose(point)
@@ -110,6 +112,7 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
         setting,
         density=density,
         train_steps=train_steps,
+        fine_tuning=fine_tuning,
         sharding=shared,
         clipped=settings.clip_norm is not None if "clip_norm" in request else None,
         shard_compressor=settings.shard_compressor,

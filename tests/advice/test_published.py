@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssfx.advice.published import Asked, local_updates, matching, optimizer_class, points, published_of, said
+from ssfx.advice.published import Asked, local_updates, matching, optimizer_class, points, published_of, quotes
 from ssfx.config.advice_question import resolve_setting
 
 BOX = "cluster=box cluster.link=10gbe"
@@ -12,7 +12,9 @@ FOUR_BITS = {"compressor": "qsgd(bits=4,bucket=32,norm=max)"}
 def lines(words, scheme, given=None):
     where = resolve_setting(f"{words} {BOX}".split())
     plan = (where.best(scheme) if given is None else where.trial(scheme, given)).plan
-    return said(published_of(plan, where.network), sum(one.numel for one in where.network.tensors))
+    return [
+        one.text for one in quotes(published_of(plan, where.network), sum(one.numel for one in where.network.tensors))
+    ]
 
 
 def test_every_point_has_an_address_a_place_and_a_grade():
@@ -62,7 +64,7 @@ def test_nothing_is_said_where_optimizer_task_family_or_ratio_differ(words, sche
 @pytest.mark.parametrize(("replicas", "tokens"), [(2, "-4 to +3 %"), (8, "+24 to +30 %"), (3, None)])
 def test_local_updates_are_of_as_many_replicas(replicas, tokens):
     where = resolve_setting(["model=gpt2_xl", "cluster=acpsgd_10gbe"])
-    found = said(local_updates(where.network, replicas), 1.5e9)
+    found = [one.text for one in quotes(local_updates(where.network, replicas), 1.5e9)]
     assert [f"about {tokens} tokens" in line for line in found] == ([] if tokens is None else [True])
 
 
@@ -70,7 +72,7 @@ def test_another_size_is_said_and_only_the_nearest_counts():
     asked = Asked(("few bits",), "adam", "decoder", 3e10, ratio=8.0)
     (point,) = matching(asked)
     assert point.model == "GPT 1.3B"
-    assert "yours is 23 times larger" in said([point], asked.parameters)[0]
+    assert "yours is 23 times larger" in quotes([point], asked.parameters)[0].text
 
 
 def test_what_no_answer_may_quote():

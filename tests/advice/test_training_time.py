@@ -1,4 +1,4 @@
-"""advise target=quality: steps by the law of recorded runs, over the training that was asked about, times a step."""
+"""advise --quality: steps by the law of recorded runs, over the training that was asked about, times a step."""
 
 import json
 from math import inf
@@ -6,9 +6,8 @@ from math import inf
 import pytest
 
 from ssfx.advice import sending
-from ssfx.advice.ranking import Advice, advise
+from ssfx.advice.ranking import Advice, Entry, advise
 from ssfx.advice.sending import steps_of
-from ssfx.advice.training_time import training_times
 from ssfx.cli import main
 from ssfx.config.advice_question import resolve_setting, split_steps
 from ssfx.core.errors import ConfigError
@@ -19,41 +18,42 @@ WORDS = ["model=lstm_wikitext2", "cluster=acpsgd_10gbe", "cluster.nodes=4", "clu
 NAMES = ("ddp", "ddp_fp16", "powersgd", "ssfusion_oi", "per_tensor", "cltk", "gtopk", "auto")
 
 
+def by_scheme(advice: Advice) -> dict[str, Entry]:
+    return {one.scheme: one for one in advice.entries}
+
+
 @pytest.fixture(scope="module")
 def asked() -> Advice:
     return advise(resolve_setting([*WORDS, "train_steps=2000"]), NAMES)
 
 
 def test_schemes_are_ranked_by_steps_of_the_law_times_a_step(asked: Advice) -> None:
-    found = {one.entry.scheme: one for one in training_times(asked)}
-    times = [one.time_s for one in found.values()]
-    assert times == sorted(times)
+    found = by_scheme(asked)
     assert found["ddp"].steps == 2000
-    assert found["ddp"].time_s == pytest.approx(2000 * found["ddp"].entry.iteration_s)
     for one in found.values():
         share = one.needed.share
         assert one.steps == (inf if share is None else pytest.approx(2000 * (1 + share)))
     where = "2 runs of lstm networks with adam at 2x over 2,000 dense steps of 256 tokens"
     assert found["ddp_fp16"].needed.source == where
-    assert found["powersgd"].needed == steps_of(found["powersgd"].entry.trial.plan, asked.setting.network, 2000)
+    assert found["powersgd"].needed == steps_of(found["powersgd"].trial.plan, asked.setting.network, 2000)
     assert found["ssfusion_oi"].steps > 2000  # long runs of the scheme itself, at this density
     assert found["gtopk"].needed.source.startswith("quality unknown: no run is recorded")
 
 
 def test_other_densities_have_no_law_of_a_scheme() -> None:
-    found = training_times(advise(resolve_setting([*WORDS, "density=0.001"]), ["ssfusion_oi"]))
-    assert {one.entry.scheme: one.needed.share for one in found}["ssfusion_oi"] is None
+    found = advise(resolve_setting([*WORDS, "density=0.001"]), ["ssfusion_oi"]).entries
+    assert {one.scheme: one.needed.share for one in found}["ssfusion_oi"] is None
     assert {one.train_steps for one in found} == {10_000}
 
 
 def test_sixteen_bits_count_as_dense_where_nothing_is_recorded_and_ablations_are_no_law() -> None:
     """No run has fp16 of an LSTM with Muon. ACP-SGD without feedback was recorded, and is not what acpsgd does."""
     setting = resolve_setting([*WORDS, "optimizer=muon"])
-    found = {one.entry.scheme: one.needed for one in training_times(advise(setting, ["ddp_fp16", "powersgd"]))}
+    found = {name: one.needed for name, one in by_scheme(advise(setting, ["ddp_fp16", "powersgd"])).items()}
     assert (found["ddp_fp16"].share, found["powersgd"].unknown) == (0.0, True)
     assert "in 16 bits, of which no run is recorded" in found["ddp_fp16"].source
     setting = resolve_setting(["model=vgg_small_cifar10", "cluster=emulated_4x1gbit"])
-    acpsgd = next(one for one in training_times(advise(setting, ["acpsgd"])) if one.entry.scheme == "acpsgd")
+    acpsgd = by_scheme(advise(setting, ["acpsgd"]))["acpsgd"]
     assert acpsgd.needed.share == pytest.approx(0.507, abs=0.01)  # with it; without: never reached
 
 
@@ -63,12 +63,12 @@ def test_nothing_that_keeps_the_quality_of_auto_trains_much_faster(model: str) -
 
     ACP-SGD may end earlier with half as many steps again, which no quality allows; Parallax rests on assumed gradients.
     """
-    found = training_times(advise(resolve_setting([f"model={model}", "cluster=emulated_4x1gbit"])))
-    auto = next(one for one in found if one.entry.scheme == "auto")
-    others = [one for one in found if one.needed.within(MORE_STEPS["normal"]) and one.entry.scheme != "parallax"]
+    found = by_scheme(advise(resolve_setting([f"model={model}", "cluster=emulated_4x1gbit"])))
+    auto = found["auto"]
+    others = [one for name, one in found.items() if one.needed.within(MORE_STEPS["normal"]) and name != "parallax"]
     assert auto in others
     assert len(others) > 5
-    assert auto.time_s <= 1.05 * min(one.time_s for one in others)
+    assert auto.steps * auto.iteration_s <= 1.05 * min(one.steps * one.iteration_s for one in others)
 
 
 def test_auto_itself_keeps_to_its_budget_in_the_long_runs() -> None:
@@ -86,13 +86,17 @@ def test_the_command_says_the_steps_and_what_they_rest_on(
 ) -> None:
     monkeypatch.setattr("ssfx.cli.advise.ranked", lambda setting: asked)
     monkeypatch.setattr("ssfx.lab.results.store.Store.readable", lambda self: ([], []))
-    assert main(["advise", *WORDS, "target=quality"]) == 0
-    first, _, *lines = capsys.readouterr().out.splitlines()
-    assert "10,000 steps (train_steps=N for another number)" in first
-    assert any(line.startswith("not ranked") and "gtopk" in line for line in lines)
+    assert main(["advise", *WORDS, "--quality"]) == 0
+    out = capsys.readouterr().out
+    assert "2,000 steps: steps by recorded runs" in out
+    *_, table = out.partition("more steps rest on")
+    lines = table.partition("published, not run by ssfx")[0].splitlines()
+    known = [line.split()[1] != "?" for line in lines[1:]]
+    assert known == sorted(known, reverse=True)
     assert any(line.startswith("ddp_fp16") and "lstm networks with adam at 2x" in line for line in lines)
-    assert main(["advise", *WORDS, "target=quality", "train_steps=2000", "--json"]) == 0
-    found = {one["scheme"]: one for one in json.loads(capsys.readouterr().out)}
+    assert "no published pair of such a network, optimizer and ratio: " in out
+    assert main(["advise", *WORDS, "--json"]) == 0
+    found = {one["scheme"]: one for one in json.loads(capsys.readouterr().out)["schemes"]}
     assert found["ddp"]["train_steps"] == 2000
     assert found["gtopk"]["time_s"] is None
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
+from ssfx.advice.screen import worth
 from ssfx.cli.terminal import picked, print_table, say
+from ssfx.core.numbers import rounded
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import multiples
 from ssfx.lab.results.comparisons import Panel, median_of, panels, sent_mark
@@ -88,6 +90,8 @@ def print_panel(panel: Panel, wide: bool) -> None:
     if not any(line[-1] for line in lines):
         header, lines = header[:-1], [line[:-1] for line in lines]
     print_table(header, lines, right=set(header) - {"scheme", "quality"}, wide=wide)
+    if worth_of := _worth(panel):
+        say(worth_of, "  ", "")
     if doubtful:
         say(f"within noise of dense: {', '.join(doubtful)}; more steps or repeats would tell", "  ", "")
     if any("(" in line[3] for line in lines):  # no simulated time has an interval
@@ -108,6 +112,23 @@ def print_panel(panel: Panel, wide: bool) -> None:
     if panel.case.calibration and any(map(panel.extrapolated, panel.bars)):
         say("some of these times rest on costs beyond the range that they are known for", "  ", "", fg="yellow")
     _print_multiples(panel, wide)
+
+
+def _worth(panel: Panel) -> str:
+    """Return how many devices' work all of them do with dense and with the fastest scheme, by simulated steps of one
+    pass; "" where no row knows what one device alone takes.
+    """
+    rows = [row for runs in panel.bars.values() for row in runs]
+    if any("alone_s" not in row.manifest or row.case.accumulate > 1 for row in rows):
+        return ""
+    works = {
+        label: row.case.world_size * row.manifest["alone_s"] / row.metrics["iteration_s"]
+        for label, (row, *_) in panel.bars.items()
+    }
+    best, dense = max(works, key=lambda label: works[label]), panel.dense
+    said = f"{worth(panel.world_size, panel.case.device, works[best])} with {best}"
+    known = next((label for label, runs in panel.bars.items() if runs is dense), best)
+    return said if known == best else f"{said}, of {rounded(works[known], 2)} with {known}"
 
 
 def _print_multiples(panel: Panel, wide: bool) -> None:

@@ -1,0 +1,122 @@
+"""The answer: eight facts, what makes it yes or no, and what several devices are worth."""
+
+import pytest
+from advice.settings import setting
+
+from ssfx.advice import advise
+from ssfx.advice.answer import Answer, answer_of
+from ssfx.advice.screen import as_text, facts, first_screen
+from ssfx.advice.setting import METHODS
+from ssfx.config.advice_question import resolve_setting
+
+TWO = "cluster=box cluster.nodes=2 cluster.devices_per_node=1 cluster.device=rtx4090 cluster.link=1gbe"
+BERT = "model=bert_large cluster=acpsgd_10gbe"
+KNOWN = ["ddp", "ddp_fp16", "hierarchical", "hierarchical_fp16", "powersgd"]
+LABELS = ["NOW", "FREE", "FASTER", "QUALITY", "FITS", "SURE?", "MORE"]
+
+
+def asked(words: str, *names: str) -> Answer:
+    return answer_of(advise(resolve_setting(words.split()), names or KNOWN))
+
+
+def test_an_answer_is_eight_facts_and_the_published_ones():
+    answer = asked(BERT)
+    assert list(facts(answer)) == ["YES", *LABELS]
+    assert len(as_text(first_screen(answer)).splitlines()) == 9  # what was asked, and a line for each
+    assert list(facts(asked(f"model=gpt2 {TWO}", *KNOWN, "ddp_4bit"))) == [
+        *("NO", "NOW", "TO WIN", "FASTER", "QUALITY", "PUBLISHED", "FITS", "SURE?", "MORE")
+    ]
+
+
+def test_yes_names_the_method_its_gain_and_the_line_to_type():
+    answer = asked(BERT)
+    assert answer.best is not None
+    assert answer.best.name == "ddp_fp16"
+    assert answer.best.vs_dense == pytest.approx(answer.dense.iteration_s / answer.best.iteration_s)
+    assert facts(answer)["YES"].endswith('ssfx.attach(...,scheme="ddp_fp16")')
+    now = facts(answer)["NOW"]
+    assert f"32 GPUs do the work of {answer.now.work:.2g} (this {answer.best.work:.2g})" in now
+    assert "powersgd" in [one.name for one in answer.faster]
+    assert "powersgd" in facts(answer)["FASTER"]
+    assert "no published pair for the faster" in facts(answer)["QUALITY"]
+
+
+def test_devices_are_worth_what_one_alone_would_take():
+    answer = asked(BERT)
+    alone_s = answer.batch_size / answer.alone_samples_per_s
+    for step in (answer.now, answer.dense):
+        assert step.work == pytest.approx(32 * alone_s / step.iteration_s)
+        assert step.samples_per_s == pytest.approx(32 * answer.batch_size / step.iteration_s)
+
+
+def test_it_is_no_where_one_device_alone_is_faster_than_all():
+    answer = asked(f"model=gpt2 {TWO}")
+    assert answer.best is not None
+    assert (answer.answer, answer.alone_is_faster) == ("no", True)
+    assert answer.best.vs_dense > 1.9
+    assert answer.best.work < 1
+    said = facts(answer)["NO"]
+    assert said.startswith("one rtx4090 alone is ")
+    assert "as fast as both with torch's DDP" in said
+
+
+def test_what_it_takes_for_several_devices_to_win_is_the_truth():
+    answer = asked(f"model=gpt2 {TWO}")
+    assert answer.pays_from_gbps is not None
+    assert answer.accumulate is not None
+    link = "cluster.inter.gbps={:g} cluster.inter.efficiency={:g} cluster.inter.latency_s={:g}"
+    inter = resolve_setting(f"model=gpt2 {TWO}".split()).cluster.inter
+    below, above = (
+        asked(f"model=gpt2 {TWO} " + link.format(times * answer.pays_from_gbps, inter.efficiency, inter.latency_s))
+        for times in (0.9, 1.1)
+    )
+    assert (below.alone_is_faster, above.alone_is_faster) == (True, False)
+    where = resolve_setting(f"model=gpt2 {TWO}".split())
+    passes = answer.accumulate.passes
+    for number, wins in ((passes - 1, False), (passes, True)):
+        took_s = where.accumulated_s(where.best("ddp_fp16"), number)
+        assert (2 * where.profile.alone_s(number) >= took_s) is wins
+    assert f"accumulate={passes}" in facts(answer)["TO WIN"]
+
+
+def test_accumulation_is_free_and_gives_half_of_the_devices():
+    answer = asked(BERT)
+    assert answer.accumulate is not None
+    assert answer.accumulate.work >= 16 > answer.now.work
+    assert f"accumulate={answer.accumulate.passes}: work of" in facts(answer)["FREE"]
+    assert asked("model=resnet50 cluster=64gpu").accumulate is None
+
+
+def test_the_slower_the_network_the_more_sixteen_bits_inside_nodes_gain():
+    found = [asked(f"model=gpt2 cluster=box cluster.inter.gbps={gbps}").best for gbps in (25, 10, 1, 0.1)]
+    gains = [one.vs_dense for one in found if one is not None]
+    assert gains == sorted(gains)
+    assert [one.name for one in found if one is not None] == ["hierarchical_fp16"] * 4
+    assert gains[-1] > 1.95
+
+
+def test_nodes_of_one_device_sum_nothing_inside_first():
+    assert "hierarchical_fp16" not in setting().names()
+    assert set(METHODS) <= set(resolve_setting(["model=gpt2", "cluster=box"]).names())
+
+
+@pytest.mark.parametrize(("words", "named"), [("", True), ("cluster=64gpu cluster.nodes=2", False)])
+def test_local_updates_are_named_on_slow_networks_alone(words, named):
+    answer = asked(f"model=gpt2_xl {words or 'cluster=box cluster.link=10gbe'}", "ddp")
+    assert any(name.startswith("DiLoCo, 2 replicas") for name, _ in answer.published) is named
+
+
+def test_published_quality_is_never_a_yes():
+    """4 bits have a published pair at this size, and no run of ssfx: they are faster, and not the answer."""
+    answer = asked("model=gpt2_xl cluster=box cluster.link=10gbe", *KNOWN, "ddp_4bit")
+    assert answer.best is not None
+    assert answer.best.name == "hierarchical_fp16"
+    assert ("ddp_4bit", "arXiv 2410.15526 (NeurIPS 2024)") in [(name, one.address) for name, one in answer.published]
+    assert "about +21 % tokens" in facts(answer)["PUBLISHED"]
+
+
+def test_ranks_of_a_model_in_shards_are_not_held_against_a_whole_one():
+    words = "model=llama3_8b cluster=aws_p5 precision=bf16 cluster.inter.gbps=1 sharding=hsdp"
+    answer = asked(words, "ddp", "ddp_fp16", "powersgd")
+    assert answer.now.work < 1
+    assert (answer.answer, answer.alone_is_faster) == ("unknown", False)
