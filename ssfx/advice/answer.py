@@ -67,6 +67,8 @@ class Answer:
     network: str
     batch_size: int
     precision: str
+    density: float
+    """Of every scheme that selects."""
     sharding: str
     answer: Word
     alone_samples_per_s: float
@@ -133,6 +135,7 @@ def answer_of(advice: Ranking) -> Answer:
         network=cluster.network_text,
         batch_size=profile.batch_size,
         precision=setting.precision,
+        density=setting.density,
         sharding=setting.sharding.text if setting.sharding else "",
         answer="no" if alone_is_faster else word,
         alone_samples_per_s=profile.batch_size / profile.alone_s(),
@@ -149,7 +152,8 @@ def answer_of(advice: Ranking) -> Answer:
         runs=best.needed.runs if best else 0,
         quality=str(best.needed) if best else "",
         published=tuple(_published(advice, ahead)),
-        memory=", ".join(fits),
+        memory=", ".join(fits)
+        + (", activations unknown" if any(one and one.sample is None for one in takes.values()) else ""),
         error=(best or dense).trust,
         cautions=tuple(cautions(profile, cluster)),
     )

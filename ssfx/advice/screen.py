@@ -39,7 +39,7 @@ def first_screen(answer: Answer) -> list[ScreenLine]:
     shared = f", {answer.sharding}" if answer.sharding else ""
     asked = (
         f"{answer.model} on {answer.cluster}: {answer.devices} x {answer.device}, {answer.network}, batch "
-        f"{answer.batch_size} each{precision}{shared} (simulated)"
+        f"{answer.batch_size} each{precision}{shared}, density {answer.density:g} (simulated)"
     )
     lines = facts(answer).items()
     return [

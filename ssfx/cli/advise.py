@@ -202,7 +202,7 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven]) -> dict[str, Any]:
         **asdict(answer),
         "facts": facts(answer),
         "why": details(advice),
-        **picked(setting, "density gbps"),
+        **picked(setting, "gbps"),
         **picked(setting.profile, "host_bound"),
         "origin": "simulated",
         "calibration": setting.system.origin.kind,

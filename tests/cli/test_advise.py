@@ -43,7 +43,9 @@ def test_json_says_the_same_as_the_table(run_advise):
     assert (found["origin"], found["calibration"], found["density"]) == ("simulated", "nominal", 0.02)
     assert found["profile"]["kind"] == "nominal"
     out = run_advise(*WORDS)
-    assert out.startswith("resnet_tiny on acpsgd_10gbe: 32 x rtx2080ti, 10 Gbit/s, batch 32 each (simulated)")
+    assert out.startswith(
+        "resnet_tiny on acpsgd_10gbe: 32 x rtx2080ti, 10 Gbit/s, batch 32 each, density 0.02 (simulated)"
+    )
     _, _, table = out.partition("\nrank ")
     lines = {line.split()[1].rstrip(","): line for line in table.splitlines() if "x  " in line}
     for entry in (one for one in found["schemes"] if one["name"] == one["scheme"]):

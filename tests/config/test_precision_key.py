@@ -83,5 +83,5 @@ def test_the_commands_say_it(capsys):
     assert [one["precision"] for one in found] == ["fp32", "tf32"]
     assert found[0]["metrics"]["iteration_s"] > found[1]["metrics"]["iteration_s"]
     out = output(capsys, "advise", "model=resnet_tiny", "cluster=16gpu", "precision=bf16")
-    assert "batch 32 each in bf16, density 0.01 where a scheme selects (simulated" in " ".join(out.splitlines()[:2])
+    assert "batch 32 each in bf16, density 0.01 (simulated" in " ".join(out.splitlines()[:2])
     assert "profile: nominal, a100, batch 32, bf16. " in output(capsys, "plan", *WORDS, "scheme=ddp", "precision=bf16")
