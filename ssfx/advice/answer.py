@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
 from math import ceil, inf
 from typing import Any, Literal
@@ -13,10 +12,8 @@ from ssfx.advice.break_even import BreakEvens, crossing_of
 from ssfx.advice.map_2026 import gbps_per_device
 from ssfx.advice.published import Quote, local_updates, published_of, quotes
 from ssfx.advice.ranked import Entry, Ranking
-from ssfx.advice.setting import Trial
 from ssfx.advice.trust import Trust
 from ssfx.perf_model.cautions import cautions
-from ssfx.schemes import schemes
 from ssfx.schemes.search.auto_steps import Needed
 
 WORTH = 0.01
@@ -28,20 +25,6 @@ SLOW_GBPS = 10.0
 """Line rate for each device at or below which local updates are named: above it no source has a gain."""
 
 Word = Literal["yes", "no", "close", "unknown"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One way to take a step, how many devices' work all of them do in it, and what to type for it."""
-
-    name: str
-    title: str
-    iteration_s: float
-    exposed_s: float
-    work: float
-    samples_per_s: float
-    vs_dense: float
-    type: str
 
 
 @dataclass(frozen=True)
@@ -72,11 +55,11 @@ class Answer:
     sharding: str
     answer: Word
     alone_samples_per_s: float
-    now: Step
+    now: Entry
     """torch's DDP as it comes, or its own sharding."""
-    dense: Step
+    dense: Entry
     """Tuned dense: the fastest that changes no method."""
-    best: Step | None
+    best: Entry | None
     """The fastest of recorded quality and scored times that compresses."""
     most: float
     """The share of tuned dense's step that a free network would save."""
@@ -84,9 +67,9 @@ class Answer:
     """With tuned dense, for HALF of the devices' work; with the best known way for more than one device's."""
     pays_from_gbps: float | None
     """The rate of a link from which on several devices are faster than one; None where they are, or it has no rate."""
-    faster: tuple[Step, ...]
+    faster: tuple[Entry, ...]
     """Methods that are faster than tuned dense by the clock, of unknown quality, or worse."""
-    unchecked: tuple[Step, ...]
+    unchecked: tuple[Entry, ...]
     """Those of recorded quality, of whose way of sending no time was ever scored."""
     more_steps: float | None
     """What the best needs more than dense training, as a share; `steps_between` which, by so many recorded `runs`."""
@@ -98,16 +81,30 @@ class Answer:
     memory: str
     error: Trust | None
     cautions: tuple[str, ...]
+    schemes: tuple[Entry, ...]
+    """All that were compared, the fastest first."""
 
     @cached_property
-    def known(self) -> Step:
+    def known(self) -> Entry:
         """The best known way: dense, or the best method of recorded quality."""
         return min([self.dense, *([self.best] if self.best else [])], key=lambda one: one.iteration_s)
+
+    def plain(self) -> dict[str, Any]:
+        """Return its fields as what JSON can hold."""
+        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
 
     @property
     def alone_is_faster(self) -> bool:
         """Whether one device alone, where each has a whole model, does more work than all."""
         return self.known.work < 1 and not self.sharding
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Entry):
+        return value.plain()
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def answer_of(advice: Ranking) -> Answer:
@@ -122,7 +119,7 @@ def answer_of(advice: Ranking) -> Answer:
     known = best if best and best.iteration_s < dense.iteration_s else dense
     alone_is_faster = known.work < 1 and setting.sharding is None
     word: Word = "unknown" if best is None and ahead else "no"
-    if best is not None and 1 - 1 / best.speedup_vs_dense >= WORTH:
+    if best is not None and 1 - 1 / best.vs_dense >= WORTH:
         word = "close" if advice.unclear(best) else "yes"
     takes = {one.name: setting.memory(one.trial) for one in (dense, best) if one is not None}
     fits = [f"{'' if name == dense.name else f'with {name} '}{one.said}" for name, one in takes.items() if one]
@@ -139,14 +136,14 @@ def answer_of(advice: Ranking) -> Answer:
         sharding=setting.sharding.text if setting.sharding else "",
         answer="no" if alone_is_faster else word,
         alone_samples_per_s=profile.batch_size / profile.alone_s(),
-        now=_step(setting.as_it_comes(), advice),
-        dense=_step(dense.trial, advice),
-        best=_step(best.trial, advice) if best else None,
+        now=Entry(setting.as_it_comes(), setting, dense.iteration_s),
+        dense=dense,
+        best=best,
         most=max(0.0, 1 - profile.alone_s() / dense.iteration_s),
         accumulate=_accumulated(advice, known, 1.0) if alone_is_faster else _accumulated(advice, dense, HALF * devices),
         pays_from_gbps=_pays_from_gbps(advice, known) if alone_is_faster else None,
-        faster=tuple(_step(one.trial, advice) for one in ahead if one.more_steps is None),
-        unchecked=tuple(_step(one.trial, advice) for one in ahead if one.more_steps is not None),
+        faster=tuple(one for one in ahead if one.more_steps is None),
+        unchecked=tuple(one for one in ahead if one.more_steps is not None),
         more_steps=best.more_steps if best else None,
         steps_between=between(best.needed) if best else None,
         runs=best.needed.runs if best else 0,
@@ -156,35 +153,13 @@ def answer_of(advice: Ranking) -> Answer:
         + (", activations unknown" if any(one and one.sample is None for one in takes.values()) else ""),
         error=(best or dense).trust,
         cautions=tuple(cautions(profile, cluster)),
+        schemes=advice.entries,
     )
 
 
 def between(needed: Needed) -> tuple[float, float] | None:
     """Return the shares between which what is needed lies; None where nobody knows."""
     return None if needed.share is None or needed.worst is None else (needed.share, needed.worst)
-
-
-def _step(trial: Trial, advice: Ranking) -> Step:
-    setting, devices = advice.setting, advice.setting.cluster.world_size
-    return Step(
-        trial.name,
-        trial.title,
-        trial.iteration_s,
-        trial.simulated.exposed_comm_s,
-        devices * setting.profile.alone_s() / trial.iteration_s,
-        devices * setting.profile.batch_size / trial.iteration_s,
-        advice.dense.iteration_s / trial.iteration_s,
-        typed(trial),
-    )
-
-
-def typed(trial: Trial) -> str:
-    """Return the line of a script that takes such steps."""
-    options: dict[str, Any] = {key: value for key, value in trial.options.items() if key != "stay_whole"}
-    if schemes[trial.scheme].chooses:
-        options = {key: value for key, value in options.items() if (key, value) != ("quality", "normal")}
-    given = ",".join(f"{key}={json.dumps(value)}" for key, value in {"scheme": trial.scheme, **options}.items())
-    return f"ssfx.attach(...,{given})"
 
 
 def _accumulated(advice: Ranking, entry: Entry, work: float) -> Accumulated | None:

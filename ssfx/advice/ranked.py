@@ -1,34 +1,33 @@
 """Schemes in the order of their steps on one setting, and what may be said of each."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import inf
+from typing import Any
 
 from ssfx.advice.sending import LIMIT, steps_of_scheme
-from ssfx.advice.setting import Setting, Trial
+from ssfx.advice.setting import WHOLE, Setting, Trial
 from ssfx.advice.trust import Trust
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
-from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Needed
-from ssfx.schemes.search.recorded_network import Network
+from ssfx.schemes import schemes
+from ssfx.schemes.search.auto_steps import Needed
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One scheme. `rank` is the range of places that its time may have, its error and those of the others considered.
+    """One way to take a step. `rank`: the places that its time may have, its error and those of the others considered.
 
-    `scaling` is the time of one device alone over that of a step; `speedup_vs_dense` is over tuned dense. `trust` is
-    the error of steps that send alike on such a network, None where none were scored. `network` is what trains.
+    `dense_s` is the step of tuned dense. `trust`: the error of steps that send alike on such a network, None where none
+    were scored.
     """
 
     trial: Trial
-    rank: tuple[int, int]
-    throughput_samples_per_s: float
-    scaling: float
-    speedup_vs_dense: float
-    network: Network
+    setting: Setting
+    dense_s: float
+    rank: tuple[int, int] = (0, 0)
     trust: Trust | None = None
-    train_steps: int = TRAIN_STEPS
 
     @property
     def scheme(self) -> str:
@@ -41,14 +40,33 @@ class Entry:
         return self.trial.name
 
     @property
-    def work(self) -> float:
-        """How many devices' work all of them do."""
-        return self.scaling * self.trial.plan.world_size
-
-    @property
     def iteration_s(self) -> float:
         """Seconds of a step."""
         return self.trial.iteration_s
+
+    @property
+    def vs_dense(self) -> float:
+        """How many times as fast as tuned dense it is."""
+        return self.dense_s / self.iteration_s
+
+    @property
+    def work(self) -> float:
+        """How many devices' work all of them do."""
+        return self.setting.cluster.world_size * self.setting.profile.alone_s() / self.iteration_s
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples of all devices in a second."""
+        return self.setting.cluster.world_size * self.setting.profile.batch_size / self.iteration_s
+
+    @property
+    def type(self) -> str:
+        """The line of a script that takes such steps."""
+        options = {key: value for key, value in self.trial.options.items() if key != WHOLE}
+        if schemes[self.scheme].chooses and options.get("quality") == "normal":
+            del options["quality"]
+        given = {"scheme": self.scheme, **options}.items()
+        return f"ssfx.attach(...,{','.join(f'{key}={json.dumps(value)}' for key, value in given)})"
 
     @property
     def compressors(self) -> tuple[str, ...]:
@@ -57,13 +75,14 @@ class Entry:
 
     @cached_property
     def needed(self) -> Needed:
-        """What a training of `train_steps` dense steps of this network needs, by recorded runs that hold for it."""
-        return steps_of_scheme(self.trial.plan, self.trial.options.get("density"), self.network, self.train_steps)
+        """What a training of so many dense steps of this network needs, by recorded runs that hold for it."""
+        where = self.setting
+        return steps_of_scheme(self.trial.plan, self.trial.options.get("density"), where.network, where.steps)
 
     @property
     def steps(self) -> float:
-        """Steps to what dense training reaches in `train_steps`; infinity where nobody knows."""
-        return inf if self.needed.share is None else self.train_steps * (1 + self.needed.share)
+        """Steps to what dense training reaches in its steps; infinity where nobody knows."""
+        return inf if self.needed.share is None else self.setting.steps * (1 + self.needed.share)
 
     @property
     def more_steps(self) -> float | None:
@@ -74,6 +93,27 @@ class Entry:
     def leaves_tensors_out(self) -> bool:
         """True when one selection covers several tensors, so that nothing may be sent of some."""
         return any(len(one.tensors) > 1 and build(str(one.compressor)).sparse for one in self.trial.compressed)
+
+    def plain(self) -> dict[str, Any]:
+        """Return what JSON can hold of it."""
+        step, known = self.trial.simulated, self.steps < inf
+        names = (
+            "scheme name type compressors rank iteration_s vs_dense work samples_per_s more_steps leaves_tensors_out"
+        )
+        return {
+            **{name: getattr(self, name) for name in names.split()},
+            "leaves_tensors_out": self.leaves_tensors_out,
+            "title": self.trial.title,
+            "options": dict(self.trial.options),
+            "exposed_comm_s": step.exposed_comm_s,
+            "extrapolated": step.outside,
+            "plan_digest": step.plan.digest,
+            "train_steps": self.setting.steps,
+            "steps": self.steps if known else None,
+            "time_s": self.steps * self.iteration_s if known else None,
+            "steps_rest_on": str(self.needed),
+            "error": self.trust and asdict(self.trust),
+        }
 
 
 @dataclass(frozen=True)

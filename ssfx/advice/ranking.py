@@ -60,17 +60,10 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
     sharded = setting.sharding is not None  # no such step was checked: the errors of others say nothing of it
     given, trust = trust, None if sharded else trust or trust_in(kind)
     places = ranges([one.iteration_s for one in trials], trust.mean if trust else 0.0)
-    samples = setting.profile.batch_size * setting.cluster.world_size
     entries = [
         Entry(
-            one,
-            rank,
-            samples / one.iteration_s,
-            setting.profile.alone_s() / one.iteration_s,
-            dense.iteration_s / one.iteration_s,
-            setting.network,
+            *(one, setting, dense.iteration_s, rank),
             None if sharded else given or trust_in_sending(kind, ways(one.plan), network),
-            setting.steps,
         )
         for one, rank in zip(trials, places, strict=True)
     ]

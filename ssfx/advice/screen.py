@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from ssfx.advice.answer import WORTH, Answer, Step
+from ssfx.advice.answer import WORTH, Answer
+from ssfx.advice.ranked import Entry
 from ssfx.core.numbers import rounded
 
 WIDTH = 100
-_LABEL = 10
+LABEL = 10
 WORDS = {
     "ddp_fp16": "16-bit sums",
     "hierarchical_fp16": "16 bits, summed inside nodes first",
@@ -22,44 +22,27 @@ WORDS = {
 """What a method is called beside its name."""
 
 
-@dataclass(frozen=True)
-class ScreenLine:
-    """One sentence: `first` stands before its first line, `indent` before the others."""
-
-    text: str
-    indent: str = " " * _LABEL
-    first: str = ""
-    bold: bool = False
-    warns: bool = False
-
-
-def first_screen(answer: Answer) -> list[ScreenLine]:
-    """Return what was asked, the facts, and what to beware of."""
+def first_screen(answer: Answer) -> list[tuple[str, str]]:
+    """Return what was asked, the facts by their labels, and what to beware of, each with what stands before it."""
     precision = "" if answer.precision == "fp32" else f" in {answer.precision}"
     shared = f", {answer.sharding}" if answer.sharding else ""
     asked = (
         f"{answer.model} on {answer.cluster}: {answer.devices} x {answer.device}, {answer.network}, batch "
         f"{answer.batch_size} each{precision}{shared}, density {answer.density:g} (simulated)"
     )
-    lines = facts(answer).items()
+    said = ((label, text.split("\n")) for label, text in facts(answer).items())
     return [
-        ScreenLine(asked, "  ", bold=True),
-        *(
-            ScreenLine(part, first=f"{'' if below else label:{_LABEL}}", bold=number == 0)
-            for number, (label, text) in enumerate(lines)
-            for below, part in enumerate(text.split("\n"))
-        ),
-        *(ScreenLine(f"beware: {one}", "  ", warns=True) for one in answer.cautions),
+        ("", asked),
+        *((f"{'' if below else label:{LABEL}}", part) for label, parts in said for below, part in enumerate(parts)),
+        *(("", f"beware: {one}") for one in answer.cautions),
     ]
 
 
-def as_text(lines: Sequence[ScreenLine]) -> str:
+def as_text(lines: Sequence[tuple[str, str]]) -> str:
     """Return the lines wrapped at WIDTH characters."""
     return "\n".join(
-        textwrap.fill(
-            line.text, WIDTH, initial_indent=line.first, subsequent_indent=line.indent, break_on_hyphens=False
-        )
-        for line in lines
+        textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=" " * LABEL, break_on_hyphens=False)
+        for first, text in lines
     )
 
 
@@ -78,7 +61,7 @@ def facts(answer: Answer) -> dict[str, str]:
     }
 
 
-def words(step: Step) -> str:
+def words(step: Entry) -> str:
     """Return what people call a method."""
     return WORDS.get(step.name, step.name)
 
@@ -102,7 +85,7 @@ def _verdict(answer: Answer) -> str:
     if best is None:
         return f"no method of recorded quality and checked times compresses here; {free}"
     if answer.answer == "no":
-        return f"tuned dense ({answer.dense.title}) is as fast: {words(best)} {times(best.vs_dense)}; {free}"
+        return f"tuned dense ({answer.dense.trial.title}) is as fast: {words(best)} {times(best.vs_dense)}; {free}"
     unit, scale = ("s", 1.0) if best.iteration_s >= 1 else ("ms", 1e3)
     step = " -> ".join(rounded(scale * one.iteration_s, 3) for one in (answer.dense, best))
     close = ", within the simulator's error" if answer.answer == "close" else ""
@@ -121,7 +104,7 @@ def _free(answer: Answer) -> str:
     """Return what changes no method: another sum or bucket, and fewer exchanges."""
     found, faster = [], answer.now.iteration_s / answer.dense.iteration_s
     if faster > 1 + WORTH:
-        found.append(f"{answer.dense.title} {times(faster)}")
+        found.append(f"{answer.dense.trial.title} {times(faster)}")
     if more := answer.accumulate:
         found.append(f"accumulate={more.passes}: work of {rounded(more.work, 2)} ({more.passes}x the batch)")
     return "; ".join(found) or "nothing is left to win without another method"

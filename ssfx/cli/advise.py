@@ -1,7 +1,6 @@
 """`ssfx advise`: whether compression helps a model on a cluster, in eight lines, and what stands behind each."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
@@ -11,14 +10,13 @@ import click
 
 from ssfx.advice import Advice, Entry, break_evens
 from ssfx.advice import advise as ranked
-from ssfx.advice.answer import answer_of
-from ssfx.advice.break_even import BreakEven
+from ssfx.advice.answer import Answer, answer_of
 from ssfx.advice.details import details
 from ssfx.advice.published import local_updates, published_of, quotes
-from ssfx.advice.screen import facts, first_screen
+from ssfx.advice.screen import LABEL, facts, first_screen
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page
-from ssfx.cli.terminal import picked, print_table, say
+from ssfx.cli.terminal import print_table, say
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.errors import ConfigError
 from ssfx.core.numbers import rounded
@@ -60,10 +58,10 @@ def advise(
     advice = ranked(resolve_setting(overrides))
     answer = answer_of(advice)
     if as_json:
-        click.echo(json.dumps(_plain(advice, dict(break_evens(advice))), sort_keys=True))
+        click.echo(json.dumps(_plain(advice, answer), sort_keys=True))
         return
-    for line in first_screen(answer):
-        say(line.text, line.indent, line.first, bold=line.bold, fg="yellow" if line.warns else None)
+    for number, (first, text) in enumerate(first_screen(answer)):
+        say(text, " " * LABEL, first, bold=number < 2, fg=None if first or not number else "yellow")
     parts = {_ranking: every, _quality: quality, _break_evens: evens, _origins: sources}
     if drawn or page:
         _draw(advice, drawn, page)
@@ -128,7 +126,7 @@ def _quality(advice: Advice) -> None:
 
 def _ranking(advice: Advice) -> None:
     setting = advice.setting
-    header = ("rank", "scheme", "compressor", "iteration ms", "samples/s", "scaling", "vs dense", "exposed ms", "")
+    header = ("rank", "scheme", "compressor", "iteration ms", "samples/s", "work of", "vs dense", "exposed ms", "")
     print_table(
         header, [_line(entry, advice) for entry in advice.entries], right=set(header) - {"scheme", "compressor"}
     )
@@ -155,9 +153,9 @@ def _line(entry: Entry, advice: Advice) -> tuple[str, ...]:
         f"{entry.trial.title}{dense}",
         ", ".join(entry.compressors) or "-",
         f"{1e3 * entry.iteration_s:.1f}{error}",
-        f"{entry.throughput_samples_per_s:,.1f}",
-        f"{entry.scaling:.3f}",
-        f"{entry.speedup_vs_dense:.2f}x",
+        f"{entry.samples_per_s:,.1f}",
+        rounded(entry.work, 3),
+        f"{entry.vs_dense:.2f}x",
         f"{1e3 * entry.trial.simulated.exposed_comm_s:.1f}",
         "extrapolated" if entry.trial.simulated.outside else "",
     )
@@ -194,16 +192,20 @@ def _origins(advice: Advice) -> None:
         say(f"left out: {name}: {reason}", "  ", fg="yellow")
 
 
-def _plain(advice: Advice, found: Mapping[str, BreakEven]) -> dict[str, Any]:
-    """Return the fields of the answer, its sentences, and a line for each scheme."""
-    setting, answer = advice.setting, answer_of(advice)
-    needed = setting.memory(advice.dense.trial)
+def _plain(advice: Advice, answer: Answer) -> dict[str, Any]:
+    """Return the fields of the answer, its sentences, and what stands behind them."""
+    setting, found = advice.setting, dict(break_evens(advice))
+    needed, plain = setting.memory(advice.dense.trial), answer.plain()
+    for one in plain["schemes"]:
+        even = found.get(one["name"])
+        gbps = even and (None if even.gbps == inf else even.gbps)
+        one["break_even"] = even and {"text": str(even), "gbps": gbps, "loses_at_gbps": even.loses_at_gbps}
     return {
-        **asdict(answer),
+        **plain,
         "facts": facts(answer),
         "why": details(advice),
-        **picked(setting, "gbps"),
-        **picked(setting.profile, "host_bound"),
+        "gbps": setting.gbps,
+        "host_bound": setting.profile.host_bound,
         "origin": "simulated",
         "calibration": setting.system.origin.kind,
         "single_iteration_s": setting.profile.alone_s(),
@@ -213,24 +215,5 @@ def _plain(advice: Advice, found: Mapping[str, BreakEven]) -> dict[str, Any]:
         "compressor_times": advice.codec_kinds,
         "exchanges": setting.cluster.exchange_text,
         "memory_bytes": needed and needed.plain(),
-        "schemes": [_plain_entry(one, found.get(one.name), setting.steps) for one in advice.entries],
         "left_out": dict(advice.left_out),
-    }
-
-
-def _plain_entry(entry: Entry, even: BreakEven | None, train_steps: int) -> dict[str, Any]:
-    step, gbps = entry.trial.simulated, even and (None if even.gbps == inf else even.gbps)
-    known = entry.steps < inf
-    return {
-        **picked(entry, "scheme name compressors more_steps rank iteration_s throughput_samples_per_s work"),
-        **picked(entry, "leaves_tensors_out scaling_factor=scaling speedup_vs_dense"),
-        **picked(step, "exposed_comm_s extrapolated=outside"),
-        "train_steps": train_steps,
-        "steps": entry.steps if known else None,
-        "time_s": entry.steps * entry.iteration_s if known else None,
-        "steps_rest_on": str(entry.needed),
-        "options": dict(entry.trial.options),
-        "error": entry.trust and asdict(entry.trust),
-        "plan_digest": step.plan.digest,
-        "break_even": even and {"text": str(even), "gbps": gbps, "loses_at_gbps": even.loses_at_gbps},
     }

@@ -35,7 +35,7 @@ def test_dense_wins_on_an_infinitely_fast_network_and_the_answer_says_so():
 
 def test_compression_wins_on_a_slow_network_and_nothing_beats_the_bound():
     advice = advise(setting(gbps=1.0), SOME)
-    assert advice.compressing[0].speedup_vs_dense > 1.5
+    assert advice.compressing[0].vs_dense > 1.5
     most = answer_of(advice).most
     assert most == 1 - advice.setting.profile.alone_s() / advice.dense.iteration_s
     assert all(1 - entry.iteration_s / advice.dense.iteration_s <= most for entry in advice.entries)
@@ -47,9 +47,9 @@ def test_every_scheme_is_compared_once_with_tuned_dense():
     assert not advice.left_out
     tuned = min(entry.iteration_s for entry in advice.entries if entry.scheme in TUNED)
     for entry in advice.entries:
-        assert entry.speedup_vs_dense == pytest.approx(tuned / entry.iteration_s)
-        assert entry.scaling == pytest.approx(advice.setting.profile.alone_s() / entry.iteration_s)
-        assert entry.throughput_samples_per_s == pytest.approx(8 * 8 / entry.iteration_s)
+        assert entry.vs_dense == pytest.approx(tuned / entry.iteration_s)
+        assert entry.work == pytest.approx(8 * advice.setting.profile.alone_s() / entry.iteration_s)
+        assert entry.samples_per_s == pytest.approx(8 * 8 / entry.iteration_s)
 
 
 def test_tuned_dense_is_the_fastest_of_all_variants():
@@ -107,7 +107,7 @@ def timed(dense_s, *sparse_s, error=0.1):
     entries = []
     for (trial, seconds), rank in zip(trials, ranks, strict=True):
         step = replace(trial.simulated, iteration_s=seconds)
-        entries.append(Entry(replace(trial, simulated=step), rank, 1.0, 1.0, dense_s / seconds, made.setting.network))
+        entries.append(Entry(replace(trial, simulated=step), made.setting, dense_s, rank))
     return Advice(made.setting, Trust("recorded", error, error, 9), tuple(entries), ())
 
 

@@ -43,7 +43,6 @@ def test_schemes_are_ranked_by_steps_of_the_law_times_a_step(asked: Advice) -> N
 def test_other_densities_have_no_law_of_a_scheme() -> None:
     found = advise(resolve_setting([*WORDS, "density=0.001"]), ["ssfusion_oi"]).entries
     assert {one.scheme: one.needed.share for one in found}["ssfusion_oi"] is None
-    assert {one.train_steps for one in found} == {10_000}
 
 
 def test_sixteen_bits_count_as_dense_where_nothing_is_recorded_and_ablations_are_no_law() -> None:

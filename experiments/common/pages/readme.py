@@ -104,7 +104,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
 
 def updated(readme: str, rows: Sequence[Row]) -> str:
     """Return the README's text with its blocks as `rows` and the registered schemes give them."""
-    return with_blocks(readme, {"figure": first_figure(rows), "answer": first_lines(), "status": status_block(rows)})
+    return with_blocks(readme, {"figure": first_figure(rows), "answer": shown_answer(), "status": status_block(rows)})
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
@@ -124,10 +124,10 @@ def answer_block() -> str:
     return f"```\n$ ssfx advise {' '.join(ASKED)}\n{screen}\n```"
 
 
-def first_lines() -> str:
-    """Return the question and the first part of its answer, as they stand on the page about advice."""
-    (shown,) = re.findall(rf"<!-- answer: {NOTE} -->\n(.*?)\n\n", ADVISE.read_text(), flags=re.DOTALL)
-    return f"{shown}\n```"
+def shown_answer() -> str:
+    """Return the question and its answer, as they stand on the page about advice."""
+    (shown,) = re.findall(rf"<!-- answer: {NOTE} -->\n(.*?)\n<!-- end", ADVISE.read_text(), flags=re.DOTALL)
+    return str(shown)
 
 
 def scores_block() -> str:

@@ -1,7 +1,7 @@
 """How many more steps each method needed than dense training: ssfx/data/method_steps.json, from recorded runs.
 
 `python -m ssfx.lab.calibration.method_steps` writes it from the rows of experiment=long_quality in results/reference; a
-test holds both equal. `scheme=auto` reads it to decide what a quality allows, and `ssfx advise target=quality` for the
+test holds both equal. `scheme=auto` reads it to decide what a quality allows, and `ssfx advise --quality` for the
 steps of a training. Short runs are left out: they cannot tell a delay from a factor.
 """
 
