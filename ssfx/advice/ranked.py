@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from ssfx.advice.sending import LIMIT, steps_of_scheme
+from ssfx.advice.sending import LIMIT, steps_of
 from ssfx.advice.setting import TUNED, Setting, Trial
 from ssfx.advice.trust import Trust
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
 from ssfx.schemes import schemes
-from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Needed
+from ssfx.schemes.search.extra_steps import TRAIN_STEPS, ExtraSteps
 from ssfx.schemes.search.recorded_network import Network
 
 
@@ -46,13 +46,13 @@ class Entry:
         return tuple(sorted({str(one.compressor) for one in self.trial.compressed}))
 
     @cached_property
-    def needed(self) -> Needed:
+    def needed(self) -> ExtraSteps:
         """What a training of `train_steps` dense steps of this network needs, by recorded runs that hold for it."""
-        return steps_of_scheme(self.trial.plan, self.trial.options.get("density"), self.network, self.train_steps)
+        return steps_of(self.trial.plan, self.network, self.train_steps)
 
     @property
     def more_steps(self) -> float | None:
-        """How many more steps they needed, as a share; None where it is unknown or the worst run is above LIMIT."""
+        """How many more steps they needed, as a share; None where it is unknown or the upper end above LIMIT."""
         return self.needed.share if self.needed.within(LIMIT) else None
 
     @property

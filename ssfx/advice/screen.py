@@ -13,7 +13,7 @@ from ssfx.advice.map_2026 import gbps_per_device, place_on_map
 from ssfx.advice.ranked import Entry, Ranking
 from ssfx.perf_model.cautions import cautions
 from ssfx.perf_model.cluster import Cluster
-from ssfx.schemes.search.auto_steps import clipping_matters
+from ssfx.schemes.search.extra_steps import clipping_matters
 from ssfx.schemes.search.recorded_network import batch_text
 
 WIDTH = 100
@@ -117,11 +117,7 @@ def _quality(best: Entry) -> str:
         return f"what {best.scheme} sends counts as dense: {found.source}{ask}"
     batch = (best.network.batch or 0) * best.trial.plan.world_size
     here = f"; a step here has {batch_text(best.network.family, batch)}" if batch else ""
-    return (
-        f"what {best.scheme} sends needs {found.share or 0.0:.0%} more steps than a dense training of "
-        f"{best.train_steps:,} steps (worst run {found.worst or 0.0:.0%}), by {found.source}, "
-        f"small networks{here}{ask}"
-    )
+    return f"what {best.scheme} sends needs {found}{here}{ask}"
 
 
 def _unproven(answer: Answer) -> list[ScreenLine]:

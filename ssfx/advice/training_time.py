@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from ssfx.advice.ranking import Advice, Entry
-from ssfx.schemes.search.auto_steps import Needed
+from ssfx.schemes.search.extra_steps import ExtraSteps
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class TrainingTime:
     """
 
     entry: Entry
-    needed: Needed
+    needed: ExtraSteps
     train_steps: int
 
     @property
@@ -32,8 +32,8 @@ class TrainingTime:
 
     @property
     def worst_s(self) -> float | None:
-        """Seconds of the steps that the worst recorded run needed, None where none holds."""
-        return None if self.needed.worst is None else self._steps(self.needed.worst) * self.entry.iteration_s
+        """Seconds of the steps at the upper end of what it needs, None where that is unknown."""
+        return None if self.needed.high is None else self._steps(self.needed.high) * self.entry.iteration_s
 
     def _steps(self, share: float | None) -> float:
         return inf if share is None else self.train_steps * (1 + share)
@@ -42,7 +42,7 @@ class TrainingTime:
 def training_times(advice: Advice) -> list[TrainingTime]:
     """Return the schemes of an advice by the time of a training, fastest first; last those whose steps are not known.
 
-    A scheme with long runs of its own, at this density, has their law; every other one that of its worst method.
+    A scheme needs what its worst method needs.
     """
     times = [TrainingTime(entry, entry.needed, advice.setting.steps) for entry in advice.entries]
     return sorted(times, key=lambda one: (one.time_s, one.entry.iteration_s, one.entry.scheme))

@@ -125,7 +125,7 @@ def _plain_training(one: TrainingTime) -> dict[str, Any]:
     return {
         **picked(one, "train_steps worst_s"),
         **picked(one.entry, "scheme iteration_s"),
-        **picked(one.needed, "source more_steps=share worst_run=worst"),
+        **picked(one.needed, "source more_steps=share low high"),
         "steps": one.steps if known else None,
         "time_s": one.time_s if known else None,
     }

@@ -8,7 +8,7 @@ import click
 
 from ssfx.cli.terminal import picked, print_table, say
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import multiples
+from ssfx.lab.calibration.long_runs import multiples
 from ssfx.lab.results.comparisons import Panel, median_of, panels, sent_mark
 from ssfx.lab.results.speedup import speedup
 
