@@ -1,7 +1,9 @@
 """What scheme=auto chooses, and what a quality of it rests on."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from math import exp
 from statistics import median
 from typing import Any
 
@@ -13,28 +15,15 @@ from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_t
 from ssfx.compressors import build
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
-from ssfx.lab.calibration.batch_growth import batch_growth, extra_by_batch
-from ssfx.lab.calibration.step_law import (
-    EXPERIMENT,
-    StepLaw,
-    at_dense_rate,
-    at_usual_batch,
-    batch_of,
-    dense_runs,
-    extra_steps,
-    long_rows,
-    method,
-    place,
-    step_laws,
-    task_of,
-)
+from ssfx.lab.calibration.extra_steps import Record, fitted, records
+from ssfx.lab.calibration.long_runs import EXPERIMENT, setting_of
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Plan
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.auto_budget import EIGHT_BITS, FOUR_BITS
-from ssfx.schemes.search.auto_steps import MOST_UNREACHED
+from ssfx.schemes.search.extra_steps import between, log_steps, more
 from ssfx.simulator.pricing.timeline import evaluate
 
 # ---- What scheme=auto sends and how, over the bandwidth between nodes, and what that gains; worked out on its plans --
@@ -103,7 +92,7 @@ def _choice_finding(rows: list[Row]) -> str:
     """Return the speed over dense 16-bit messages at the lowest and the highest bandwidth."""
     parts = []
     for label, model in MODELS.items():
-        first, *_, last = points(model)
+        first, last = points(model)
         ends = (f"{one['over_dense16']:.2g}x at {one['gbps']:g} Gbit/s" for one in (first, last))
         parts.append(f"{label} {' and '.join(ends)}")
     return f"scheme=auto over dense 16-bit messages: {'; '.join(parts)} (nominal)"
@@ -153,185 +142,161 @@ CHOICE = Figure(
 )
 
 
-# ---- Steps that methods take to what dense training reaches, over thousands of steps ---------------------------------
+# ---- Extra steps by class of method and compression ------------------------------------------------------------------
 
-SHOWN = {
-    "per_tensor/qsgd(bits=4,bucket=48,norm=max)": ("four bits", "#4292c6"),
-    "powersgd": ("PowerSGD, rank 4", "#74c476"),
-    "per_tensor/topk@0.05": ("top-k, density 0.05", "#fdae6b"),
-    "per_tensor/topk@0.01": ("top-k, density 0.01", "#e6550d"),
-}
-"""By the name of `step_law.method`: words and colour. The table of docs/workloads.md has all methods."""
+MARKERS = {"conv": "o", "lstm": "s", "transformer": "^", "vision transformer": "D"}
+"""By family."""
+TICKS, SHARES = (2, 5, 20, 100, 500), (0.0, 0.1, 0.3, 1.0, 3.0, 9.0)
+"""Ticks. Shares are on a line up to a tenth, and in logarithms beyond."""
 
 
-def _step_law(figure: Figure, rows: list[Row]) -> Picture | None:
-    """Return a panel for each task; nothing where no method was run beside dense training."""
-    long = at_usual_batch(at_dense_rate(long_rows(rows)))
-    laws = _laws(long)
-    if not laws:
+def _extra_steps(figure: Figure, rows: list[Row]) -> Picture | None:
+    """Return a panel for each class: curve and interval of the usual batch, a mark for each record that decides."""
+    found = [one for one in records(rows) if one.decides]
+    if not found:
         return None
-    tasks = sorted({task for _, task in laws})
-    table: list[dict[str, Any]] = []
-    columns = min(3, len(tasks))
-    lines = -(-len(tasks) // columns)
-    size_in = (COLUMN_IN * (2 if columns > 1 else 1.7), 0.5 + 1.85 * lines)
-    canvas, axes = subplots(lines, columns, figsize=size_in)
-    for unused in axes.flat[len(tasks) :]:
+    law = fitted(found)
+    canvas, axes = subplots(2, 3, figsize=(7.4, 4.4), sharey=True)
+    for unused in axes.flat[len(law["classes"]) :]:
         unused.set_axis_off()
+    table: list[dict[str, Any]] = []
     keys: dict[str, Any] = {}
-    for task, axis in zip(tasks, axes.flat, strict=False):
-        longest = max(row.case.steps for row in long if task_of(row) == task)
-        (keys["dense"],) = axis.plot([0, longest], [0, longest], color="black", linewidth=0.8, linestyle="--")
-        for name, (words, colour) in SHOWN.items():
-            points = _levels(task, name, long)
-            if not points:
-                continue
-            for reached, mark in ((True, "o"), (False, "x")):
-                shown = [(at, steps) for at, steps, there in points if there is reached]
-                at, steps = [x for x, _ in shown], [y for _, y in shown]
-                axis.scatter(at, steps, s=4, marker=mark, color=colour, linewidths=0.6)
-            if (law := laws.get((name, task))) and law.unreached <= MOST_UNREACHED:
-                ends = [1.0, float(longest)]
-                fitted = [law.delay_steps + (1 + law.factor) * end for end in ends]
-                (keys[words],) = axis.plot(ends, fitted, color=colour, linewidth=1.4)
-            table += [
-                {"task": task, "method": name, "dense_steps": x, "steps": y, "reached": there} for x, y, there in points
-            ]
-        axis.set_title(task, loc="left", fontweight="bold")
-        axis.set(xlim=(0, longest), ylim=(0, longest), xlabel="steps of dense training to a quality")
-        axis.grid()
+    for axis, (kind, curve) in zip(axes.flat, law["classes"].items(), strict=False):
+        first, last = 0.9 * curve["log_compression"][0], 1.1 * curve["log_compression"][-1]
+        ratios = [exp(first + (last - first) * step / 60) for step in range(61)]
+        ends = zip(*(log_steps(law, kind, "", "", ratio, None) for ratio in ratios), strict=True)
+        low, middle, high = ([exp(one) - 1 for one in line] for line in ends)
+        axis.fill_between(ratios, low, high, color="0.88", linewidth=0)
+        (keys["curve, 80 %"],) = axis.plot(ratios, middle, color="black", linewidth=1.0)
+        for one in (one for one in found if one.kind == kind):
+            colour, family = "#e6550d" if one.at_least else "#2171b5", one.trained.family
+            keys[family] = axis.scatter(
+                [one.ratio], [exp(one.value) - 1], s=14, marker=MARKERS[family], color=colour, linewidths=0, alpha=0.7
+            )
+            line = {"class": kind, "network": one.network, "method": one.said["words"], "density": one.density}
+            table.append({**line, "compression": one.ratio, "more_steps": exp(one.value) - 1, "at_least": one.at_least})
+        axis.set(xscale="log", xlabel="compression")
+        axis.set_xlim(1, max(4, exp(last)))
+        axis.set_xticks(*_within(TICKS, max(4, exp(last))))
+        axis.minorticks_off()
+        axis.set_title(kind, loc="left", fontweight="bold", fontsize=8)
+        _in_shares(axis)
     for first in axes[:, 0]:
-        first.set_ylabel("steps of the method to it")
+        first.set_ylabel("extra steps")
     canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=5, columnspacing=1.2)
-    said = caption_text([origin(long)], canvas.get_figwidth())
+    said = caption_text([origin([row for one in found for row in one.rows], "means over")], canvas.get_figwidth())
     say_origin(canvas, said)
     return canvas, table
 
 
-def _laws(rows: list[Row]) -> dict[tuple[str, str], StepLaw]:
-    """Return the law of each method that is shown and task, at the rate of most of its dense runs."""
-    found = step_laws(
-        at_dense_rate(long_rows(rows)),
-        lambda row: f"{name} on {task_of(row)}" if (name := method(row)) in SHOWN else "",
-    )
-    names = [label.partition(" on ") for label in found]
-    return {(name, task): law for (name, _, task), law in zip(names, found.values(), strict=True)}
+def _in_shares(axis: Axes) -> None:
+    axis.set_yscale("symlog", linthresh=SHARES[1])
+    axis.set_ylim(-SHARES[1], 1.2 * SHARES[-1])
+    axis.set_yticks(SHARES, [f"{share:+.0%}" for share in SHARES])
+    axis.minorticks_off()
+    axis.grid()
 
 
-def _step_finding(rows: list[Row]) -> str:
-    """Return for each method the range over tasks of the factor of its extra steps, and the tasks that say none."""
-    parts = []
-    laws, silent = _laws(rows), _silent(rows)
-    for name, (words, _) in SHOWN.items():
-        known = [law.factor for (one, _), law in laws.items() if one == name and law.unreached <= MOST_UNREACHED]
-        if known:
-            unknown = [said for (one, _), said in silent.items() if one == name]
-            but = f" (but {'; '.join(unknown)})" if unknown else ""
-            parts.append(f"{words} {min(known):+.0%} to {max(known):+.0%} steps by task{but}")
-        else:
-            parts += [f"{words}: {said}" for (one, _), said in silent.items() if one == name]
-    return "; ".join(parts) or "no method was run beside dense training"
+def _within(ticks: Sequence[int], most: float) -> tuple[list[int], list[str]]:
+    there = [tick for tick in ticks if tick <= most]
+    return there, [f"{tick}x" for tick in there]
 
 
-def _silent(rows: list[Row]) -> dict[tuple[str, str], str]:
-    """Return the methods and tasks of which more than MOST_UNREACHED of the levels were never reached, with words."""
-    long = at_usual_batch(at_dense_rate(long_rows(rows)))
-    found = {}
-    for name, task in sorted({(method(row), task_of(row)) for row in long if method(row) in SHOWN}):
-        own = [row for row in long if (method(row), task_of(row)) == (name, task) and place(row) in dense_runs(long)]
-        levels = [reached for _, _, reached in _levels(task, name, long)]
-        if levels and (missed := levels.count(False) / len(levels)) > MOST_UNREACHED:
-            case = own[0].case
-            found[name, task] = (
-                f"unknown on {case.model}, where {len(own)} run{'s' * (len(own) > 1)} on {case.world_size} ranks with "
-                f"{case.optimizer} never reached {missed:.0%} of the levels in {case.steps:,} steps"
-            )
-    return found
+def _steps_finding(rows: list[Row]) -> str:
+    """Return for each class what its curve says at its least and its most compression, with the interval."""
+    found = [one for one in records(rows) if one.decides]
+    if not found:
+        return "no method was run beside dense training"
+    law, parts = fitted(found), []
+    for kind, curve in law["classes"].items():
+        for ratio in dict.fromkeys((exp(curve["log_compression"][0]), exp(curve["log_compression"][-1]))):
+            low, middle, high = (exp(one) - 1 for one in log_steps(law, kind, "", "", ratio, None))
+            parts.append(f"{kind} at {ratio:.3g}x {more(middle)} steps ({between(low, high)})")
+    return "; ".join(parts)
 
 
-def _levels(task: str, name: str, rows: list[Row]) -> list[tuple[float, float, bool]]:
-    """Return steps of dense training, steps of the method, and whether it got there, of every level of every seed."""
-    dense = dense_runs(rows)
-    found = []
-    for row in rows:
-        if task_of(row) == task and method(row) == name and place(row) in dense:
-            run = extra_steps(dense[place(row)], row)
-            found += [(at, at + extra, True) for at, extra in run.pairs]
-            found += [(at, at + extra, False) for at, extra in run.bounds]
-    return found
-
-
-STEP_LAW = Figure(
-    "auto.step_law",
-    "steps to a quality, by the steps that dense training takes to it",
-    _step_law,
+EXTRA_STEPS = Figure(
+    "auto.extra_steps",
+    "extra steps over dense training, by class of method and compression",
+    _extra_steps,
     about=(),
     needs={"experiment": EXPERIMENT, "evaluate": True},
-    said=_step_finding,
+    said=_steps_finding,
     notes=(
-        "No paper's figure. A dot is a level of quality that dense training reached for the first time, and a run of "
-        "the method with the same seed that reached it; crosses were never reached, and stand at the end of the run. "
-        "Lines are the fit of a task, a delay and a factor, where half of the levels were reached; the others are "
-        "unknown, not zero.",
+        "No paper's figure. A mark is the mean over seeds of one method in one training; orange ones never reached "
+        "half of the qualities of dense training, and stand at what they took at least. Curves are of no family in "
+        "particular and of the usual batch; marks of larger batches lie higher. Grey holds 80 % of networks left out.",
     ),
 )
 
 
 # ---- How extra steps grow with the batch -----------------------------------------------------------------------------
 
-PANELS = ("per_tensor/topk@0.01", "powersgd")
-"""Methods that have a panel; the table of docs/workloads.md has all."""
+PANELS = {"topk": "top-k, density 0.01", "powersgd": "PowerSGD, rank 4"}
+"""Compressors that have a panel; the table of docs/workloads.md has all."""
 MARKS = {2: "v", 4: "o", 8: "s", 16: "D", 64: "P"}
 """By the number of ranks."""
-BATCHES, SHARES = (32, 128, 512, 2048), (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+BATCHES = (32, 128, 512, 2048)
 """Ticks."""
 
 
 def _batch(figure: Figure, rows: list[Row]) -> Picture | None:
-    """Return a panel for each method: extra steps over the batch of all ranks, a line a task, a mark a run."""
-    groups = {at: runs for at, runs in extra_by_batch(rows).items() if at[1] in PANELS}
+    """Return a panel for each method: extra steps over the batch of all ranks, a line a task, a mark a record."""
+    groups = _by_batch(rows)
     if not groups:
         return None
     tasks = sorted({task for task, _ in groups})
-    canvas, axes = subplots(1, len(PANELS), figsize=(COLUMN_IN * 2, 3.0), sharex=True, sharey=True)
+    canvas, axes = subplots(1, len(PANELS), figsize=(COLUMN_IN * 2, 4.0), sharex=True, sharey=True)
     table: list[dict[str, Any]] = []
     keys: dict[str, Any] = {}
-    for name, axis in zip(PANELS, axes[0], strict=True):
+    for (name, words), axis in zip(PANELS.items(), axes[0], strict=True):
         for number, task in enumerate(tasks):
-            runs = groups.get((task, name), [])
-            line = sorted(
-                (batch, median(share for _, share in own))
-                for batch, own in grouped(runs, lambda run: batch_of(run[0])).items()
-            )
-            if line:
+            own = groups.get((task, name), [])
+            if own:
+                by_batch = grouped(own, lambda one: one.batch)
+                line = sorted(
+                    (batch, exp(median(one.value for one in several)) - 1) for batch, several in by_batch.items()
+                )
                 (keys[task],) = axis.plot(*zip(*line, strict=True), color=f"C{number}", linewidth=1.0)
-            for row, share in runs:
-                ranks, batch = row.case.world_size, batch_of(row)
-                axis.scatter([batch], [share], marker=MARKS.get(ranks, "x"), s=22, color=f"C{number}", zorder=3)
-                table.append({"task": task, "method": name, "ranks": ranks, "batch": batch, "more_steps": share})
-        axis.set(xscale="log", yscale="log", xlabel="tokens or images a step, of all ranks")
+            for one in own:
+                ranks, more_steps = one.rows[0].case.world_size, exp(one.value) - 1
+                axis.scatter(
+                    [one.batch], [more_steps], marker=MARKS.get(ranks, "x"), s=22, color=f"C{number}", zorder=3
+                )
+                table.append(
+                    {"task": task, "method": name, "ranks": ranks, "batch": one.batch, "more_steps": more_steps}
+                )
+        axis.set(xscale="log", xlabel="tokens or images a step, of all ranks")
         axis.set_xticks(BATCHES, [f"{batch:,}" for batch in BATCHES], minor=False)
-        axis.set_yticks(SHARES, [f"{share:.0%}" for share in SHARES], minor=False)
-        axis.minorticks_off()
-        axis.set_title(SHOWN[name][0], loc="left", fontweight="bold")
-        axis.grid()
-    axes[0][0].set_ylabel("extra steps over dense training")
+        axis.set_title(words, loc="left", fontweight="bold")
+        _in_shares(axis)
+    axes[0][0].set_ylabel("extra steps")
     for ranks in sorted({line["ranks"] for line in table}):
         keys[f"{ranks} ranks"] = axes[0][0].scatter([], [], marker=MARKS.get(ranks, "x"), s=22, color="grey")
-    canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=3, columnspacing=1.2)
-    drawn = [row for runs in groups.values() for row, _ in runs]
+    canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=2, columnspacing=1.2)
+    drawn = [row for own in groups.values() for one in own for row in one.rows]
     say_origin(canvas, caption_text([origin(drawn, "lines through the medians of")], canvas.get_figwidth()))
     return canvas, table
 
 
-def _batch_finding(rows: list[Row]) -> str:
-    found = batch_growth(rows)
-    if found is None:
-        return "no method was run with several batches"
-    return (
-        f"extra steps grow with the batch to the power of {found.exponent:.2f} ({found.low:.2f} to {found.high:.2f} "
-        f"for each method and task alone), by {found.runs} runs of {found.tasks} tasks"
+def _by_batch(rows: list[Row]) -> dict[tuple[str, str], list[Record]]:
+    """Return the records of PANELS by training and compressor, of trainings with several batches."""
+    own = [one for one in records(rows) if one.decides and one.compressor in PANELS and one.density in (None, 0.01)]
+    groups = grouped(
+        [one for one in own if one.scheme in ("per_tensor", one.compressor)],
+        lambda one: (setting_of(one.rows[0]), one.compressor),
     )
+    return {key: several for key, several in groups.items() if len({one.batch for one in several}) > 1}
+
+
+def _batch_finding(rows: list[Row]) -> str:
+    """Return the exponent of the batch in the curves, and what the figure shows of it."""
+    groups = _by_batch(rows)
+    if not groups:
+        return "no method was run with several batches"
+    exponent = fitted([one for one in records(rows) if one.decides])["batch"]["exponent"]
+    runs = sum(len(one.rows) for own in groups.values() for one in own)
+    return f"log(steps over dense) grows with the batch to the power of {exponent:.2f}, over all records; {runs} runs"
 
 
 BATCH = Figure(
@@ -342,7 +307,7 @@ BATCH = Figure(
     needs={"experiment": EXPERIMENT, "evaluate": True},
     said=_batch_finding,
     notes=(
-        "No paper's figure. A mark is a run, beside dense training of its seed, ranks and batch; a line goes through "
-        "the medians of a task. Different marks at one batch tell ranks from batch.",
+        "No paper's figure. A mark is the mean over seeds, beside dense training of the same ranks and batch; a line "
+        "goes through the medians of a task. Different marks at one batch tell ranks from batch.",
     ),
 )

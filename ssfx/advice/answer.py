@@ -14,7 +14,6 @@ from ssfx.advice.published import Quote, local_updates, published_of, quotes
 from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.trust import Trust
 from ssfx.perf_model.cautions import cautions
-from ssfx.schemes.search.auto_steps import Needed
 
 WORTH = 0.01
 """A gain below this share of the step is none."""
@@ -145,9 +144,9 @@ def answer_of(advice: Ranking) -> Answer:
         faster=tuple(one for one in ahead if one.more_steps is None),
         unchecked=tuple(one for one in ahead if one.more_steps is not None),
         more_steps=best.more_steps if best else None,
-        steps_between=between(best.needed) if best else None,
+        steps_between=_between(best) if best else None,
         runs=best.needed.runs if best else 0,
-        quality=str(best.needed) if best else "",
+        quality=best.needed.source if best else "",
         published=tuple(_published(advice, ahead)),
         memory=", ".join(fits)
         + (", activations unknown" if any(one and one.sample is None for one in takes.values()) else ""),
@@ -157,9 +156,9 @@ def answer_of(advice: Ranking) -> Answer:
     )
 
 
-def between(needed: Needed) -> tuple[float, float] | None:
-    """Return the shares between which what is needed lies; None where nobody knows."""
-    return None if needed.share is None or needed.worst is None else (needed.share, needed.worst)
+def _between(best: Entry) -> tuple[float, float] | None:
+    low, high = best.needed.low, best.needed.high
+    return None if low is None or high is None else (low, high)
 
 
 def _accumulated(advice: Ranking, entry: Entry, work: float) -> Accumulated | None:

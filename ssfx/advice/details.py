@@ -11,7 +11,7 @@ from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.setting import TUNED
 from ssfx.core.numbers import rounded
 from ssfx.schemes import schemes
-from ssfx.schemes.search.auto_steps import clipping_matters
+from ssfx.schemes.search.extra_steps import clipping_matters
 from ssfx.simulator.why import why
 
 NEVER_SHARDED = "never on GPUs; sharded steps were timed on ranks of one machine of CPUs alone"

@@ -6,13 +6,13 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
-from ssfx.advice.sending import LIMIT, steps_of_scheme
+from ssfx.advice.sending import LIMIT, steps_of
 from ssfx.advice.setting import WHOLE, Setting, Trial
 from ssfx.advice.trust import Trust
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
 from ssfx.schemes import schemes
-from ssfx.schemes.search.auto_steps import Needed
+from ssfx.schemes.search.extra_steps import ExtraSteps
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,9 @@ class Entry:
         return tuple(sorted({str(one.compressor) for one in self.trial.compressed}))
 
     @cached_property
-    def needed(self) -> Needed:
+    def needed(self) -> ExtraSteps:
         """What a training of so many dense steps of this network needs, by recorded runs that hold for it."""
-        where = self.setting
-        return steps_of_scheme(self.trial.plan, self.trial.options.get("density"), where.network, where.steps)
+        return steps_of(self.trial.plan, self.setting.network, self.setting.steps)
 
     @property
     def steps(self) -> float:
@@ -86,7 +85,7 @@ class Entry:
 
     @property
     def more_steps(self) -> float | None:
-        """How many more steps they needed, as a share; None where it is unknown or the worst run is above LIMIT."""
+        """How many more steps they needed, as a share; None where it is unknown or the upper end above LIMIT."""
         return self.needed.share if self.needed.within(LIMIT) else None
 
     @property

@@ -135,7 +135,7 @@ def _quality(answer: Answer) -> str:
     if answer.best is None:
         return f"of what is faster nothing is recorded that holds here{unlike}"
     if not answer.runs or answer.steps_between is None:
-        return f"{words(answer.best)}: counts as dense{unlike}"
+        return f"{words(answer.best)}: counts as dense, {answer.quality}{unlike}"
     low, high = (f"{share:+.0%}" for share in answer.steps_between)
     span = low if low == high else f"{low} to {high}"
     return f"{words(answer.best)}: {span} steps ({answer.runs} runs of small networks){unlike}"

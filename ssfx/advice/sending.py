@@ -7,27 +7,18 @@ from math import inf
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
 from ssfx.planning.plan import Plan, Segment
-from ssfx.schemes.search.auto_steps import (
-    MORE_STEPS,
-    TRAIN_STEPS,
-    Needed,
-    measured_steps,
-    scheme_laws,
-    steps_of_method,
-    steps_of_tasks,
-)
+from ssfx.schemes.search.extra_steps import MORE_STEPS, TRAIN_STEPS, ExtraSteps, recorded_methods, steps_of_method
 from ssfx.schemes.search.recorded_network import Network
-from ssfx.simulator.pricing.message_sizes import plan_bytes
 
 DENSE = "dense sums"
 SUMS = ("all_reduce", "hierarchical_all_reduce", "block_all_reduce", "row_sparse")
 _SUMMED = {"fp16": "16-bit sums", "bf16": "16-bit sums", "acpsgd": "low-rank sums", "powersgd": "low-rank sums"}
 LIMIT = MORE_STEPS["normal"]
-"""How many more steps than dense training, as a share, the worst recorded run of a method of an answer may need."""
+"""How many more steps than dense training, as a share, a method of an answer may need at the upper end."""
 
-DENSE_STEPS = Needed(0.0, "every element in 32 bits", 0.0)
+DENSE_STEPS = ExtraSteps(0.0, 0.0, 0.0, "every element in 32 bits")
 """Of a plan that compresses nothing."""
-ROUNDED_STEPS = Needed(0.0, "in 16 bits, of which no run is recorded here", 0.0)
+ROUNDED_STEPS = ExtraSteps(0.0, 0.0, 0.0, "in 16 bits, of which no run is recorded here")
 """Of 16 bits where no record holds."""
 
 
@@ -40,35 +31,31 @@ def ways(plan: Plan) -> tuple[str, ...]:
 def more_steps(plan: Plan, network: Network, train_steps: int = TRAIN_STEPS) -> float | None:
     """Return how many more steps than dense training the plan's methods need on `network`, as a share.
 
-    That of the worst method; 0.0 where all is dense. None where the quality is unknown, or its worst run above LIMIT.
+    That of the worst method; 0.0 where all is dense. None where the quality is unknown, or its upper end above LIMIT.
     """
     found = steps_of(plan, network, train_steps)
     return found.share if found.within(LIMIT) else None
 
 
-def steps_of(plan: Plan, network: Network, train_steps: int) -> Needed:
+def steps_of(plan: Plan, network: Network, train_steps: int) -> ExtraSteps:
     """Return what a training of so many dense steps of `network` needs with the plan's methods on the plan's ranks:
     that of the worst, of equal ones that with the fewest runs, resting on as many as the method with the fewest.
 
-    Fewer steps than dense training are noise, and count as none. Without a share where a record holds for none of its
-    family, its optimizer and its compression, or where runs missed the quality.
     """
     network = replace(network, ranks=plan.world_size)
     records = [  # in the order of the plan, which decides between equally good ones
-        _of_method(collective, one, network, train_steps).no_gain
-        for collective, one in _segments(plan)
-        if one.compressor
+        _of_method(collective, one, network, train_steps) for collective, one in _segments(plan) if one.compressor
     ]
     worst = max(records, key=_least_sure, default=DENSE_STEPS)
     return replace(worst, runs=min((known.runs for known in records if known.runs), default=0))
 
 
-def _least_sure(known: Needed) -> tuple[float, float]:
+def _least_sure(known: ExtraSteps) -> tuple[float, float]:
     """Return a key by which the worst record is the largest, and of equal ones the one of fewest runs, if of any."""
-    return inf if known.worst is None else known.worst, -known.runs if known.runs else -inf
+    return inf if known.high is None else known.high, -known.runs if known.runs else -inf
 
 
-def _of_method(collective: str, one: Segment, network: Network, train_steps: int) -> Needed:
+def _of_method(collective: str, one: Segment, network: Network, train_steps: int) -> ExtraSteps:
     found = steps_of_method(
         network,
         "all_reduce" if collective == "hierarchical_all_reduce" else collective,
@@ -78,22 +65,6 @@ def _of_method(collective: str, one: Segment, network: Network, train_steps: int
         train_steps,
     )
     return ROUNDED_STEPS if found.unknown and build(str(one.compressor)).lossless else found
-
-
-def steps_of_scheme(plan: Plan, density: float | None, network: Network, train_steps: int) -> Needed:
-    """Return what the scheme's own runs say that sent like `plan`; where none holds what its worst method needs."""
-    specs = {str(one.compressor) for _, one in _segments(plan) if one.compressor}
-    tasks = [
-        task
-        for law in scheme_laws()
-        if law["scheme"] == plan.scheme
-        and specs == {law["compressor"]}
-        and (law["density"] == density or not build(law["compressor"]).sparse)
-        for task in law["tasks"].values()
-    ]
-    ratio = sum(spec.nbytes for spec in plan.tensors) / plan_bytes(plan)
-    own = steps_of_tasks(tasks, replace(network, ranks=plan.world_size), ratio, train_steps, plan.scheme)
-    return steps_of(plan, network, train_steps) if own.unknown else own.no_gain
 
 
 def recorded_spec(compressor: str, network: Network, train_steps: int = TRAIN_STEPS) -> str:
@@ -108,7 +79,7 @@ def recorded_spec(compressor: str, network: Network, train_steps: int = TRAIN_ST
         row["compressor"]: steps_of_method(
             network, row["collective"], row["compressor"], row["density"] or 1.0, row["calls"], train_steps
         )
-        for row in measured_steps()
+        for row in recorded_methods()
         if name_of(row["compressor"]) == name and not row["density"]
     }
     shares = {spec: known.share for spec, known in found.items() if known.share is not None and known.within(LIMIT)}

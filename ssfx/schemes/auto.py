@@ -15,10 +15,10 @@ from ssfx.schemes.search.auto_budget import Budget, budget
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_portfolio import COLLECTIVES, portfolio
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
-from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Quality
 from ssfx.schemes.search.auto_tables import TableMaker
 from ssfx.schemes.search.auto_trial import worth_trying
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
+from ssfx.schemes.search.extra_steps import TRAIN_STEPS, Quality
 from ssfx.schemes.search.guarded import Priced, least, priced
 from ssfx.schemes.search.recorded_network import Network
 from ssfx.simulator.pricing.timeline import StepPrices

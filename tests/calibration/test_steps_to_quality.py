@@ -7,7 +7,7 @@ import pytest
 from figures.synthetic import row
 
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import multiples
+from ssfx.lab.calibration.long_runs import multiples
 from ssfx.lab.cli.outcome import plain_outcome, print_outcome
 from ssfx.lab.results.comparisons import panels
 

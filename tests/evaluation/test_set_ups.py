@@ -30,8 +30,7 @@ from ssfx.core.rows import Row
 from ssfx.lab.results.sent_methods import methods_of, plan_of
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster_file import cluster_on
-from ssfx.perf_model.operator_counts import model_work
-from ssfx.schemes.search.recorded_network import Network, family_of
+from ssfx.schemes.search.recorded_network import Network
 
 LOW_RANK = ("low-rank sums",)
 
@@ -41,7 +40,9 @@ def place(gbps: float, dense_s: float, *methods: CheckedMethod, model: str = "vi
 
 
 def method(iteration_s: float, more: float | None = 0.0, error: float | None = 0.1) -> CheckedMethod:
-    return CheckedMethod("powersgd", iteration_s, LOW_RANK, more, error, "3 runs of x at 4x over 9 dense steps", 3)
+    return CheckedMethod(
+        "powersgd", iteration_s, LOW_RANK, more, error, "low rank: 3 runs of 2 networks, 1 of them of x", 3
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def test_set_ups_are_counted_by_hand():
     assert whole.most_gbps == 1
     assert "In 1 of 4 simulated configurations that fit, compression surely shortens the time" in whole.sentence
     assert "at most 1 Gbit/s per GPU" in whole.sentence
-    assert "the time to quality is shorter, by 3 or more runs each over 9 dense steps (x at 4x)" in whole.sentence
+    assert "the time to quality is shorter, by low rank: 3 runs of 2 networks. For" in whole.sentence
     assert "For the other 1 the quality is unknown" in whole.sentence
     none = counted(every[2:]).sentence
     assert "In 0 of 1 simulated" in none
@@ -114,31 +115,10 @@ def test_methods_of_a_plan_tell_its_quality_and_its_way_of_sending():
         assert more_steps(again, network) == more_steps(step.plan, network)
 
 
-def test_records_over_as_many_steps_are_named_together() -> None:
-    long, short = "1,000 dense steps of 9 images", "3 dense steps"
-    records = [
-        f"1 run of a with sgd at 4x over {long}",
-        f"5 runs of b at 2.5x over {short}",
-        f"median of 2 tasks, the worst of them 2 runs of a with sgd at 7.25x over {long}, 1.2x the extra steps with 9",
-    ]
-    said = f"1 or more runs each over {long} (a with sgd at 4x and 7.25x), and over {short} (b at 2.5x)"
-    assert (together(records), together([])) == (said, "")
-
-
-def test_four_bits_of_transformers_have_a_quality_where_training_clips(
-    committed: list[Row], found: list[CheckedPlace]
-) -> None:
-    """The same places and steps; only what a quality is known of differs, of transformers alone."""
-    clipped = places(committed, clipped=True)[0]
-    changed = [
-        (place.model, one)
-        for place, before in zip(clipped, found, strict=True)
-        for one, then in zip(place.methods, before.methods, strict=True)
-        if one.more_steps is not None and then.more_steps is None
-    ]
-    assert changed
-    assert all("and clipping" in one.records and "quantized_all_reduce" in one.sends for _, one in changed)
-    assert {family_of(model_work(model).tensors) for model, _ in changed} == {"transformer"}
+def test_classes_of_records_are_named_once() -> None:
+    records = ["b: 9 runs of 2 networks, 3 of them of x", "a: 5 runs of 3 networks, 1 of them of y"]
+    said = "a: 5 runs of 3 networks, b: 9 runs of 2 networks"
+    assert (together([*records, records[0]]), together([])) == (said, "")
 
 
 def test_nothing_that_does_not_fit_is_counted(committed: list[Row], found: list[CheckedPlace]):

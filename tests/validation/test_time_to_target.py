@@ -4,7 +4,7 @@ import pytest
 from evaluation.test_time_to_quality import quality_row
 from results.test_store import make_row
 
-from experiments.common.pages.step_law import predicted_times, time_to_target_block
+from experiments.common.pages.long_runs import predicted_times, time_to_target_block
 from ssfx.core.rows import Row
 
 

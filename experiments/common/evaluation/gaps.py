@@ -16,8 +16,8 @@ from experiments.common.evaluation.noise import FEWEST, Score, noise_of, t95
 from experiments.common.figures.auto import AUTO
 from ssfx.core.errors import RunError
 from ssfx.core.rows import Row
-from ssfx.lab.calibration import step_law
-from ssfx.lab.calibration.step_law import once
+from ssfx.lab.calibration import long_runs
+from ssfx.lab.calibration.long_runs import once
 from ssfx.lab.results.comparisons import sent_mark
 
 SCALE = "small networks on a CPU, not the paper's"
@@ -31,7 +31,7 @@ UNSHARED = "too few shared seeds"
 """Said of a method whose seeds its baseline does not have."""
 SENT_MORE = "sent more"
 """Said of a method that sent far more of a small network than it was set to: the paper compares no such runs."""
-LONG = step_law.EXPERIMENT
+LONG = long_runs.EXPERIMENT
 """The experiment of long runs."""
 RUNS: Mapping[str, Any] = {"experiment": LONG, "evaluate": True}
 """What figures of long runs need: those of virtual ranks too, but no simulated step."""
@@ -160,11 +160,11 @@ def tasks(
     chosen = score or log_quality
     rows = list(rows)
     if not across_ranks:
-        long = [row for row in rows if row.case.experiment == step_law.EXPERIMENT]
-        others = [row for row in rows if row.case.experiment != step_law.EXPERIMENT]
-        rows = [*others, *step_law.at_usual_batch(long)]
+        long = [row for row in rows if row.case.experiment == long_runs.EXPERIMENT]
+        others = [row for row in rows if row.case.experiment != long_runs.EXPERIMENT]
+        rows = [*others, *long_runs.at_usual_batch(long)]
     # Papers train each network by its customary optimizer.
-    rows = [row for row in once(rows) if step_law.task_of(row) == row.case.model]
+    rows = [row for row in once(rows) if long_runs.task_of(row) == row.case.model]
 
     def setting(row: Row) -> tuple[object, ...]:
         case = row.case
@@ -188,7 +188,7 @@ def task_of(found: Sequence[Task], word: str) -> Task | None:
 
 def usual(row: Row) -> bool:
     """Return whether a run feeds back errors where its compressor has them to be, and sets no option of its scheme."""
-    return step_law.usual_memory(row) and not row.case.scheme_options
+    return long_runs.usual_memory(row) and not row.case.scheme_options
 
 
 def log_quality(row: Row) -> float:

@@ -8,7 +8,7 @@ from statistics import NormalDist, fmean
 from experiments.common.figures.auto import AUTO
 from ssfx.core.lazy import numpy as np
 from ssfx.core.rows import Row
-from ssfx.lab.calibration import step_law
+from ssfx.lab.calibration import long_runs
 
 FEWEST = 2
 """Seeds that a method and its baseline share from which on a gap is judged."""
@@ -24,7 +24,7 @@ def noise_of(rows: Sequence[Row], score: Score) -> tuple[float | None, int]:
     two runs of the seed, so noise is what a value for each method plus one for each seed leaves, by least squares.
     """
     finals: dict[str, dict[int, float]] = {}
-    dense = [score(row) for row in rows if step_law.is_dense(row)]
+    dense = [score(row) for row in rows if long_runs.is_dense(row)]
     for row in (row for row in rows if row.case.scheme != AUTO):
         finals.setdefault(replace(row.case, seed=0, repeat=0).run_id, {})[row.case.seed] = score(row)
     floor = fmean(dense) - log(2) if dense else -inf

@@ -5,7 +5,6 @@ A gain is one of time to quality: a step times the steps that the method needs, 
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -29,7 +28,7 @@ from ssfx.lab.results.sent_methods import plan_of
 from ssfx.lab.results.store import Store
 from ssfx.perf_model.cluster_file import cluster_on
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Needed
+from ssfx.schemes.search.extra_steps import TRAIN_STEPS, ExtraSteps
 from ssfx.schemes.search.recorded_network import Network, family_of
 
 HALF = "16-bit sums"
@@ -118,13 +117,10 @@ class CheckedPlace:
         return self.alone_s / self.dense_s * (1 + self.gain if compressed else 1)
 
 
-def places(rows: Sequence[Row], clipped: bool | None = None) -> tuple[list[CheckedPlace], int]:
-    """Return the places where dense training fits, and how many there are where it does not; of whole models.
-
-    `clipped`: whether training clips gradients, which steps to a quality depend on; None: not known.
-    """
+def places(rows: Sequence[Row]) -> tuple[list[CheckedPlace], int]:
+    """Return the places where dense training fits, and how many there are where it does not; of whole models."""
     groups = alike([row for row in rows if row.case.sharding == "none"]).values()
-    found = [place_of(group, clipped) for group in groups]
+    found = [place_of(group) for group in groups]
     return [one for one in found if one is not None], found.count(None)
 
 
@@ -145,7 +141,7 @@ def fits(row: Row) -> bool:
     return bool(row.manifest["needed_bytes"] <= row.manifest["device_memory_bytes"])
 
 
-def place_of(group: Sequence[Row], clipped: bool | None = None) -> CheckedPlace | None:
+def place_of(group: Sequence[Row]) -> CheckedPlace | None:
     """Return the place of rows that are alike but for their method; None where no dense training fits."""
     able = [row for row in group if fits(row)]
     dense = [metric(row, "iteration_s") for row in able if _is_dense(row.case)]
@@ -154,7 +150,7 @@ def place_of(group: Sequence[Row], clipped: bool | None = None) -> CheckedPlace 
     case = group[0].case
     cluster = cluster_on(case.cluster, case.world_size, case.device)
     network = network_of(cluster)
-    methods = [_method(row, network, clipped) for row in able if not _is_dense(row.case)]
+    methods = [_method(row, network) for row in able if not _is_dense(row.case)]
     return CheckedPlace(
         case.model,
         cluster.device,
@@ -183,18 +179,16 @@ def _network(model: str, optimizer: str, batch: int) -> Network:
 
 
 @cache
-def _sending(
-    methods: str, model: str, optimizer: str, batch: int, clipped: bool | None
-) -> tuple[tuple[str, ...], Needed]:
+def _sending(methods: str, model: str, optimizer: str, batch: int) -> tuple[tuple[str, ...], ExtraSteps]:
     """Return how a row's methods send, and the steps they need; many rows have the same ones."""
     plan = plan_of(loads(methods))
-    return ways(plan), steps_of(plan, replace(_network(model, optimizer, batch), clipped=clipped), TRAIN_STEPS)
+    return ways(plan), steps_of(plan, _network(model, optimizer, batch), TRAIN_STEPS)
 
 
-def _method(row: Row, network: str, clipped: bool | None) -> CheckedMethod:
+def _method(row: Row, network: str) -> CheckedMethod:
     case = row.case
     sends, needed = _sending(
-        json.dumps(row.manifest["methods"]), case.model, case.optimizer, case.batch_size * case.accumulate, clipped
+        json.dumps(row.manifest["methods"]), case.model, case.optimizer, case.batch_size * case.accumulate
     )
     # No sharded step on GPUs was checked: errors of others say nothing of it.
     trust = trust_in_sending("nominal", sends, network) if case.sharding == "none" else None
@@ -248,22 +242,9 @@ class Counted:
         )
 
 
-_RECORD = re.compile(r"(\d+) runs? of (.+?) at ([\d.]+)x over (.+?)(?=, |$)")
-
-
 def together(records: Iterable[str]) -> str:
-    """Return what records rest on: how long, of which networks at which compressions, and how many runs at least."""
-    found = {match for record in records for match in _RECORD.findall(record)}
-    parts = []
-    for length, own in sorted(grouped(found, lambda one: one[3]).items()):
-        networks = sorted(grouped(own, lambda one: one[1]).items())
-        said = (
-            f"{network} at {' and '.join(f'{times:g}x' for times in sorted({float(one[2]) for one in of_it}))}"
-            for network, of_it in networks
-        )
-        parts.append(f"over {length} ({'; '.join(said)})")
-    fewest = min((int(runs) for runs, *_ in found), default=0)
-    return f"{fewest} or more runs each {', and '.join(parts)}" if found else ""
+    """Return what records rest on: the classes of methods, each with its runs and networks."""
+    return ", ".join(sorted({record.partition(",")[0] for record in records}))
 
 
 def counted(found: Iterable[CheckedPlace]) -> Counted:

@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from math import inf, isfinite
+from math import exp, inf, isfinite
 from pathlib import Path
 from statistics import median
 
 from experiments.common.evaluation.time_to_quality import TimeToQuality, time_to_quality, way
 from experiments.common.pages.markdown import none_yet, table
-from ssfx.compressors import build
 from ssfx.config.plans import plan_of, resolve_plan
 from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
-from ssfx.schemes.search.auto_steps import MORE_STEPS, TRAIN_STEPS, measured_steps, needed
 from ssfx.schemes.search.auto_why import why_lines
-from ssfx.schemes.search.recorded_network import batch_text, in_words
+from ssfx.schemes.search.extra_steps import MORE_STEPS, between, curves, log_steps, more
 
 ASKED = ("model=bert_large", "cluster=64gpu", "cluster.inter.gbps=25", "scheme=auto", "density=0.01")
 """The command on the page."""
@@ -30,37 +28,22 @@ def why_block() -> str:
     return "\n".join(["```", f"$ ssfx plan {' '.join(ASKED)} --why", *lines, "```"])
 
 
+COMPRESSIONS = (2, 4, 7, 16, 32, 50, 500)
+"""At which the curves are said; only those within 1.5 times of what was recorded of a class."""
+
+
 def steps_block() -> str:
-    """Return the table of recorded runs by method and task, and which qualities allow the method on such networks."""
-    rows = []
-    for one in measured_steps():
-        density = "" if one["density"] is None else f" at {one['density']:g}"
-        for name, task in one["tasks"].items():
-            found, runs = needed(task), len(task["each"])
-            sixteen_bits = build(one["compressor"]).lossless
-            allowed = [quality for quality, limit in MORE_STEPS.items() if sixteen_bits or found.within(limit)]
-            rows.append(
-                (
-                    f"{one['words']}{density}",
-                    in_words(task["family"], task["optimizer"]),
-                    f"{task['compression']:.3g}x",
-                    f"{runs} of {task['longest_steps']:,} dense steps, {batch_text(task['family'], task['batch'])}, "
-                    f"{name[name.index('rate') :]}",
-                    "worse" if found.share is None else f"{found.share:+.1%}",
-                    "" if found.worst is None else f"{found.worst:+.1%}",
-                    ", ".join(allowed) or "none",
-                )
-            )
-    columns = (
-        "method",
-        "networks",
-        "compression",
-        "runs",
-        f"at {TRAIN_STEPS:,} steps",
-        "worst run",
-        "allowed by quality",
-    )
-    return table(columns, rows)
+    """Return what the curves say of each class at a few compressions, with the usual batch, over any network."""
+    law, lines = curves(), []
+    for kind, found in law["classes"].items():
+        least, most = (exp(one) for one in (found["log_compression"][0], found["log_compression"][-1]))
+        for ratio in (one for one in COMPRESSIONS if least / 1.5 <= one <= 1.5 * most):
+            low, middle, high = (exp(one) - 1 for one in log_steps(law, kind, "", "", ratio, None))
+            allowed = [name for name, limit in MORE_STEPS.items() if kind == "sums in 16 bits" or high <= limit]
+            runs = f"{found['runs']} of {found['networks']} networks"
+            said = (kind, runs, f"{ratio}x", more(middle), between(low, high), ", ".join(allowed) or "none")
+            lines.append(said)
+    return table(("class", "runs", "compression", "more steps", "80 %", "allowed by quality"), lines)
 
 
 EXPERIMENT = "auto_to_target"

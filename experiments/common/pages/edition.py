@@ -60,12 +60,11 @@ def edition_block(rows: Sequence[Row]) -> str:
                 f"- {kind}: {part.sure:,} of {part.set_ups:,} configurations surely pay"
                 + (f", nine in ten of them at or below {part.most_gbps:.3g} Gbit/s per GPU." if part.sure else ".")
             )
-    off, clipped = counted(corrected(found)), counted(places(mine, clipped=True)[0])
+    off = counted(corrected(found))
     lines += [
         f"- If the simulator erred by its known bias and by no more: {off.sure:,} of {off.set_ups:,}"
         + (f", nine in ten of them at or below {off.most_gbps:.3g} Gbit/s per GPU." if off.sure else "."),
-        f"- By its times alone, with no error at all: {whole.known:,}; {clipped.known:,} if training clips "
-        "gradients, with the plans that auto made without knowing that.",
+        f"- By its times alone, with no error at all: {whole.known:,}.",
         "- By method, configurations with a shorter step, of them with a quality that is not unknown and a shorter "
         "time to it, and surely so: " + "; ".join(_by_method(found)) + ".",
     ]

@@ -8,12 +8,12 @@ from experiments.common.figures.drawing import MANIFEST, draw_all
 from experiments.common.pages.auto_page import auto_target_block, points_block, steps_block, why_block
 from experiments.common.pages.conditions import algebra_block, conditions_block
 from experiments.common.pages.edition import bandwidth_block, edition_block, first_figure
+from experiments.common.pages.long_runs import long_runs_block, time_to_target_block
 from experiments.common.pages.markdown import NOTE, table
 from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
 from experiments.common.pages.recorded_runs import steps_block as gpu_steps_block
 from experiments.common.pages.reproduction import IMAGES, paper_blocks, status_block
-from experiments.common.pages.step_law import step_law_block, time_to_target_block, varied_block
 from experiments.common.validation.ground_truth import NAMES, load
 from ssfx.advice import advise
 from ssfx.config.advice_question import resolve_setting
@@ -93,8 +93,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
         docs / "emulation.md": {"benchmark": emulated_block()},
         docs / "workloads.md": {
             "models": models_block(),
-            "law": step_law_block(rows),
-            "varied": varied_block(rows),
+            "law": long_runs_block(rows),
             "times": time_to_target_block(rows),
         },
         docs / "profiles.md": {"analytic": analytic_block()},

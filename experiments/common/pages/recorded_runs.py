@@ -10,7 +10,7 @@ from experiments.common.validation.one_gpu import SHEET, launched_of, nominal_s
 from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import EXPERIMENT, at_dense_rate, dense_runs, is_dense, place
+from ssfx.lab.calibration.long_runs import EXPERIMENT, at_dense_rate, dense_runs, is_dense, place
 from ssfx.lab.results.manifest import describe
 from ssfx.perf_model.measured_gpus import MeasuredStep, measured_gpu
 

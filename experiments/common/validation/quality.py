@@ -1,157 +1,106 @@
-"""The law of extra steps, held against long runs that it has not seen: without one task, and without one ratio.
+"""The curves of extra steps, held against long runs that they have not seen: without one network, without one ratio.
 
-Blind to a task, it answers from the records of other networks of its family and optimizer. Blind to a ratio, it answers
-from records of the same compressor at other ratios. Where the law has no answer, as where all of them are further than
-a factor of two away, what the nearest record says is scored apart. Beside each score stands that of a law that asks of
-every method as many steps as of dense training.
+Beside them stand a law that expects no effect of any method, and the nearest recorded row of the class. Errors are in
+logarithms of steps: twice too many and half too few count alike.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from math import log
+from collections.abc import Callable, Sequence
+from math import exp, log1p, log2
+from statistics import fmean, median
 from typing import Any
 
 from experiments.common.validation.groups import Group
-from experiments.common.validation.scores import Pair, score
-from ssfx.schemes.carrier import keeps_fraction
-from ssfx.schemes.search.auto_steps import ABOUT, Needed, alike, measured_steps, needed, steps_of_tasks, trains_alike
-from ssfx.schemes.search.recorded_network import Network
+from experiments.common.validation.scores import Pair
+from ssfx.lab.calibration.extra_steps import FEWEST_NETWORKS, Record, at_usual, expected, fitted, recorded, records
+from ssfx.schemes.search.recorded_network import in_words
 
 NAME = "quality"
-BY_TASK, BY_RATIO = "quality of another task", "quality at another ratio"
+BY_NETWORK, BY_RATIO = "quality of another network", "quality at another ratio"
 """Names of the two groups."""
-LITTLE = 0.05
-"""More steps, as a share, up to which a method counts as one that costs little."""
-Methods = tuple[dict[str, Any], ...]
-Others = Callable[["Record", Methods], Iterator[dict[str, Any]]]
-FITTED = "records of ssfx/data/method_steps.json but those that are scored"
+LITTLE = log1p(0.05)
+"""Logarithm of steps over dense up to which a method counts as one that costs little."""
+NEAR = 2.0
+"""Blind to a ratio: no record of the class is nearer than by this factor."""
+NONE: dict[str, Any] = {"classes": {}}
+"""Curves where fewer networks are left than an interval needs."""
+FITTED = "records of ssfx/data/extra_steps.json but those that are scored"
 
 
-@dataclass(frozen=True)
-class Record:
-    """What long runs of one method needed on one network; `task` is the file's."""
-
-    method: dict[str, Any]
-    model: str
-    task: dict[str, Any]
-
-    @property
-    def horizon(self) -> int:
-        """Steps of the dense runs."""
-        return int(self.task["longest_steps"])
-
-    @property
-    def network(self) -> Network:
-        """What was trained, which no table of tensors is asked about."""
-        ranks, batch = self.task["ranks"], self.task["batch"]
-        return Network(self.task["family"], self.task["optimizer"], (), ranks, batch // ranks)
-
-    @property
-    def actual(self) -> Needed:
-        """What it needed."""
-        return needed(self.task, self.horizon)
-
-    def kin(self, other: dict[str, Any]) -> bool:
-        """Return whether the law answers about this method from records of `other`."""
-        mine = self.method
-        one, two = mine["compressor"], other["compressor"]
-        calls = mine["calls"] == other["calls"] or not keeps_fraction(one)
-        return calls and mine["collective"] == other["collective"] and bool(alike(one) == alike(two))
-
-    def pair(self, share: float, *, extrapolated: bool = False) -> Pair:
-        """Return steps over those of dense training, predicted and actual."""
-        panel, density = f"{self.model} ({self.task['family']}, {self.task['optimizer']})", self.method["density"]
-        kept = "" if density is None else f" of {density:g}"
-        label = f"{self.method['words']}{kept}, {self.task['compression']:.3g}x"
-        assert self.actual.share is not None
-        return Pair(panel, label, 1 + share, 1 + self.actual.share, extrapolated=extrapolated, whole_step=False)
+def quality(found: Sequence[Record] | None = None) -> list[Group]:
+    """Return the group of each way to be blind that leaves something to answer from; `found`: of these records."""
+    every = [one for one in (records(recorded()) if found is None else found) if one.decides]
+    groups = (
+        _group(BY_NETWORK, "without one network at a time", every, lambda one: one.network, _of_network),
+        _group(BY_RATIO, "without one ratio at a time", every, lambda one: (one.kind, one.ratio), _near),
+    )
+    return [group for group in groups if group is not None]
 
 
-def quality(methods: Methods | None = None) -> list[Group]:
-    """Return the group of each way to be blind that leaves something to answer from; `methods`: those of the file."""
-    every = measured_steps() if methods is None else methods
-    return [
-        *_group(BY_TASK, "without one network at a time", every, _other_tasks),
-        *_group(BY_RATIO, "without one ratio at a time", every, _other_ratios),
-    ]
+def _of_network(one: Record, other: Record) -> bool:
+    return one.network == other.network
 
 
-def network_of(task: str) -> str:
-    """Return the network of a task, whose name has optimizer and rate behind it."""
-    return task.partition(",")[0]
+def _near(one: Record, other: Record) -> bool:
+    return one.kind == other.kind and max(one.ratio / other.ratio, other.ratio / one.ratio) <= NEAR
 
 
-def _other_tasks(one: Record, methods: Methods) -> Iterator[dict[str, Any]]:
-    """Yield the tasks of the same method on other networks."""
-    for method in filter(one.kin, methods):
-        yield from (task for name, task in method["tasks"].items() if network_of(name) != network_of(one.model))
-
-
-def _other_ratios(one: Record, methods: Methods) -> Iterator[dict[str, Any]]:
-    """Yield the tasks of the same compressor with another rank or density."""
-    own = one.method["compressor"], one.method["density"]
-    for method in filter(one.kin, methods):
-        if (method["compressor"], method["density"]) != own:
-            yield from method["tasks"].values()
-
-
-def _group(name: str, how: str, methods: Methods, others: Others) -> Iterator[Group]:
-    pairs, unknown, missed, hoped, within = [], 0, 0, 0, 0
-    tasks = [(method, model, task) for method in methods for model, task in method["tasks"].items()]
-    every = [Record(*one) for one in tasks]
-    for one in every:
-        network, ratio = one.network, one.task["compression"]
-        rest = list(others(one, methods))
-        told = steps_of_tasks(rest, network, ratio, one.horizon, one.method["compressor"])
-        share = told.share
-        if one.actual.share is None:
-            missed, hoped = missed + 1, hoped + (share is not None)
-            continue
-        unknown += share is None
-        within += told.worst is not None and one.actual.share <= told.worst
-        if share is not None:
-            pairs.append(one.pair(share))
-        elif (far := _nearest(rest, network, ratio, one.horizon)) is not None:
-            pairs.append(one.pair(far, extrapolated=True))
+def _group(
+    name: str,
+    how: str,
+    every: Sequence[Record],
+    key: Callable[[Record], object],
+    hidden: Callable[[Record, Record], bool],
+) -> Group | None:
+    """Return the group of cases, on as many ranks and of the batch that most runs of their training have, if any."""
+    cases, seen = at_usual(every), {one: [other for other in every if not hidden(one, other)] for one in every}
+    laws: dict[object, dict[str, Any]] = {}
+    for one in cases:
+        several = len({other.network for other in seen[one] if other.kind == one.kind}) >= FEWEST_NETWORKS
+        if several and key(one) not in laws:
+            laws[key(one)] = fitted(seen[one])
+    known = {one: expected(law, one) for one in cases if one.kind in (law := laws.get(key(one), NONE))["classes"]}
+    curve = {one: middle for one, (_, middle, _) in known.items()}
+    near = {one: middle for one in cases if (middle := nearest(seen[one], one)) is not None}
+    held = [low <= one.value <= high for one, (low, _, high) in known.items() if not one.at_least]
+    there = sum(not one.at_least for one in cases)
+    pairs = [pair_of(one, middle) for one, middle in curve.items() if not one.at_least]
     if not pairs:
-        return
-    there = len(every) - missed
+        return None
     notes = (
-        f"the law answers in {there - unknown} of {there} cases, of which {within} needed no more steps than the worst "
-        f"run that it answered from; {missed} more never reached half of the levels of dense training, and it expected "
-        f"{hoped} of these to",
+        f"mean |log error|: {_scored(curve, cases)} by the curves; {_scored(near, cases)} by the nearest row; "
+        f"{_scored(dict.fromkeys(cases, 0.0), cases)} by no effect",
+        f"the curves answer in {len(pairs)} of {there} cases, and their 80 % interval holds {100 * fmean(held):.0f} %",
+        f"{len(cases) - there} more never reached half of the qualities of dense training, and of "
+        f"{sum(curve.get(one, 0.0) > LITTLE for one in cases if one.at_least)} the curves expect over 5 % more steps",
     )
-    inside, outside = f"answered, within {ABOUT:g}x", "not answered: nearest record"
-    group = Group(
-        f"{name}: steps over those of dense training, {how}",
-        FITTED,
-        f"{len(pairs)} of long runs",
-        tuple(pairs),
-        ((inside, lambda pair: not pair.extrapolated), (outside, lambda pair: pair.extrapolated)),
-        notes,
-        unit="x",
-        over_dense=True,
-    )
-    yield replace(group, notes=(*notes, *_beaten(group, inside)))
+    title = f"{name}: steps over those of dense training, {how}"
+    return Group(title, FITTED, f"{len(pairs)} of long runs", tuple(pairs), (), notes, unit="x", over_dense=True)
 
 
-def _beaten(group: Group, inside: str) -> tuple[str, ...]:
-    """Return whether a law without any effect is nearer in the answered cases, and why; nothing where it is not."""
-    answered = [pair for pair in group.pairs if not pair.extrapolated]
-    without = group.no_effect(inside)
-    if not answered or without is None or (own := score(answered)).mean < without:
-        return ()
-    cheap, more = sum(pair.actual <= 1 + LITTLE for pair in answered), "many" if own.bias > 0 else "few"
-    return (
-        f"where the law answers, it is {100 * own.mean:.1f} % off, and one that expects no effect of any method "
-        f"{100 * without:.1f} %. Of these {len(answered)} cases {cheap} needed at most {100 * LITTLE:g} % more steps "
-        f"than dense training, and the law asks for {100 * abs(own.bias):.1f} % too {more} on average (bias)",
-    )
+def _scored(told: dict[Record, float], cases: Sequence[Record]) -> str:
+    """Return the mean error of predictions in logarithms, and how many methods that cost little they recognise."""
+    errors = [abs(told[one] - one.value) for one in cases if one in told and not one.at_least]
+    said = {one for one, middle in told.items() if middle <= LITTLE}
+    cheap = {one for one in cases if one.value <= LITTLE and not one.at_least}
+    told_right = f"{len(said & cheap)} of {len(cheap)} that cost at most 5 % told"
+    return f"{fmean(errors):.3f}, {told_right}, {len(said - cheap)} falsely"
 
 
-def _nearest(tasks: list[dict[str, Any]], network: Network, ratio: float, horizon: int) -> float | None:
-    """Return the share of the task of the family and optimizer whose ratio is nearest, of those that have one."""
-    mine = [task for task in tasks if trains_alike(task, network)]
-    there = [task for task in mine if needed(task, horizon).share is not None]
-    nearest = min(there, key=lambda task: abs(log(task["compression"] / ratio)), default=None)
-    return None if nearest is None else needed(nearest, horizon, network).share
+def nearest(seen: Sequence[Record], one: Record) -> float | None:
+    """Return the median of the nearest records of the class, by octaves of compression, family and optimizer."""
+
+    def far(other: Record) -> float:
+        families = other.trained.family != one.trained.family
+        optimizers = other.trained.optimizer != one.trained.optimizer
+        return abs(log2(other.ratio / one.ratio)) + families + 0.5 * optimizers
+
+    own = [other for other in seen if other.kind == one.kind]
+    least = min(map(far, own), default=0.0)
+    return median(other.value for other in own if far(other) < least + 0.25) if own else None
+
+
+def pair_of(one: Record, middle: float) -> Pair:
+    """Return steps over those of dense training, predicted and actual."""
+    kept = "" if one.density is None else f" of {one.density:g}"
+    panel = f"{one.network} ({in_words(one.trained.family, one.trained.optimizer)})"
+    return Pair(panel, f"{one.said['words']}{kept}, {one.ratio:.3g}x", exp(middle), exp(one.value), whole_step=False)

@@ -34,7 +34,7 @@ from experiments.common.figures.figure import Figure
 from experiments.common.figures.paper_words import OWN, scheme_name
 from experiments.common.figures.style import scheme_colour
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import FEWEST_STEPS
+from ssfx.lab.calibration.long_runs import FEWEST_STEPS
 from ssfx.lab.results.comparisons import DENSE_BASELINE, sent_mark
 
 DENSITY = 0.01

@@ -19,7 +19,7 @@ from experiments.common.validation.published_steps import number
 from ssfx.config.compose import compose
 from ssfx.core.files import read_json
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import FEWEST_STEPS
+from ssfx.lab.calibration.long_runs import FEWEST_STEPS
 from ssfx.lab.config.epochs import with_steps
 from ssfx.lab.results.comparisons import metric
 from ssfx.perf_model.operator_counts import model_work

@@ -24,7 +24,7 @@ from experiments.common.evaluation.quality_panels import Panel, Quality
 from experiments.common.figures.figure import Figure
 from experiments.common.validation.published_steps import number
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import sent_compression
+from ssfx.lab.calibration.long_runs import sent_compression
 
 DENSITY = 0.01
 """The paper's, of runs where a scheme has several."""

@@ -10,7 +10,7 @@ from ssfx.advice.screen import worth
 from ssfx.cli.terminal import picked, print_table, say
 from ssfx.core.numbers import rounded
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import multiples
+from ssfx.lab.calibration.long_runs import multiples
 from ssfx.lab.results.comparisons import Panel, median_of, panels, sent_mark
 from ssfx.lab.results.speedup import speedup
 

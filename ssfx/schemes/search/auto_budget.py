@@ -10,13 +10,12 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.schemes.carrier import check_density, keeps_fraction
 from ssfx.schemes.search.auto_methods import Calls, Kind
-from ssfx.schemes.search.auto_steps import (
+from ssfx.schemes.search.extra_steps import (
     MORE_STEPS,
     TRAIN_STEPS,
-    Needed,
     Quality,
-    measured_steps,
-    needed,
+    recorded_methods,
+    steps_anywhere,
     steps_of_method,
 )
 from ssfx.schemes.search.recorded_network import Network
@@ -186,15 +185,22 @@ def _impossible(kind: Kind, costs: Costs) -> str:
 
 
 def _measured(quality: Quality, train_steps: int, network: Network | None) -> Budget:
-    """Return the kinds of a quality: 16 bits count as dense, all others are admitted by their worst recorded run."""
+    """Return the kinds of a quality: 16 bits count as dense, the upper end of what others need admits them.
+
+    Without a network all are that some recorded training may use.
+    """
     if quality == "dense":
         return Budget(WHOLE, "quality=dense, every element in 32 or 16 bits", ("all that leaves anything out",))
     limit, kinds, reasons = MORE_STEPS[quality], [*WHOLE], []
-    for row in measured_steps():
+    for row in recorded_methods():
         kind = Kind(row["words"], row["collective"], row["compressor"], row["density"] or 1.0, row["calls"])
         if kind.compressor in (HALF.compressor, HALF_IN_32.compressor):
             continue
-        found = _known(kind, train_steps, network)
+        found = (
+            steps_anywhere(row)
+            if network is None
+            else steps_of_method(network, kind.collective, row["compressor"], kind.density, kind.calls, train_steps)
+        )
         if found.within(limit):
             kinds.append(kind)
         else:
@@ -202,22 +208,9 @@ def _measured(quality: Quality, train_steps: int, network: Network | None) -> Bu
     reasons.append("methods and densities of which no run is recorded")
     words = (
         f"quality={quality}, at most {limit:.0%} more steps than a dense training of {train_steps:,} steps, by the "
-        f"worst recorded run of {'such networks' if network is None else network.text} at such a compression"
+        f"upper end of what recorded runs say of {'any network' if network is None else network.text}"
     )
     return Budget(tuple(kinds), words, tuple(reasons), promises=True)
-
-
-def _known(kind: Kind, train_steps: int, network: Network | None) -> Needed:
-    """Return what `network` needs with a kind; without one what the network needs that needs the fewest steps."""
-    if network is not None:
-        return steps_of_method(network, kind.collective, str(kind.compressor), kind.density, kind.calls, train_steps)
-    tasks = [
-        needed(task, train_steps)
-        for row in measured_steps()
-        if (row["words"], row["density"] or 1.0) == (kind.words, kind.density)
-        for task in row["tasks"].values()
-    ]
-    return min(tasks, key=lambda known: math.inf if known.worst is None else known.worst)
 
 
 # ---- an error budget ------------------------------------------------------------------------------------------------

@@ -1,15 +1,13 @@
-"""How many more steps a method needs than dense training, by the length of training: a delay plus a factor.
+"""Steps that a run takes to each quality of dense training, from curves, and which runs may be compared.
 
-Extra steps = delay + factor x dense steps, from curves of experiment=long_quality. A short task cannot tell a late
-start (error feedback sends a coordinate when its residual has grown) from progress that is slower throughout. Steps are
-counted to the quality that dense training of the same seed had reached.
+Steps are counted to the quality that dense training of the same seed had reached.
 """
 
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, quantiles
+from math import inf, log
+from statistics import fmean, median
 
 from ssfx.compressors import build
 from ssfx.core.rows import Row, points
@@ -104,63 +102,12 @@ def steps_to(path: Sequence[Point], level: float, metric: str) -> float | None:
 
 EXPERIMENT = "long_quality"
 FEWEST_STEPS = 1000
-"""Steps that a run must have had: in a shorter one a delay looks like a factor."""
-DRAWS = 1000
-"""Of the bootstrap over runs."""
-FEWEST_RUNS = 3
-"""Runs below which no interval is given."""
-Interval = tuple[float, float]
-Pair = tuple[float, float]
+"""Steps that a run must have had: a shorter one is still warming up."""
 Place = tuple[str, int, int, int]
 
 
-@dataclass(frozen=True)
-class StepLaw:
-    """Extra steps of one method over dense training; intervals are of 95 % over runs, None of fewer than FEWEST_RUNS.
-
-    unreached: the share of the levels of quality of dense training that the method never came to. longest_steps: of the
-    dense runs that it rests on. each: delay and factor of every run alone. seeds: of the task with the fewest.
-    compression: of what a rank sent, of one task; None of several.
-    """
-
-    method: str
-    tasks: tuple[str, ...]
-    runs: int
-    delay_steps: float
-    factor: float
-    unreached: float
-    longest_steps: int
-    each: tuple[Pair, ...]
-    seeds: int
-    delay_interval: Interval | None = None
-    factor_interval: Interval | None = None
-    compression: float | None = None
-
-    def more_steps(self, train_steps: int) -> float:
-        """Return the extra steps of a training of so many dense steps, as a share of them; ValueError below 1."""
-        if train_steps < 1:
-            raise ValueError(f"train_steps must be at least 1, got {train_steps}")
-        return self.delay_steps / train_steps + self.factor
-
-
-def step_laws(rows: Iterable[Row], label: Callable[[Row], str] | None = None) -> dict[str, StepLaw]:
-    """Return the law of every method of the rows, by its label; runs are compared with dense ones of task and seed.
-
-    `label` says which rows are of one method, "" for none; without it that is `method`.
-    """
-    long = at_usual_batch(long_rows(rows))
-    dense = dense_runs(long)
-    runs: dict[str, list[Row]] = {}
-    for row in long:
-        name = (label or method)(row)
-        if name and place(row) in dense and not is_dense(row):
-            runs.setdefault(name, []).append(row)
-    laws = {name: _law(name, rows_of, dense) for name, rows_of in runs.items()}
-    return {name: law for name, law in sorted(laws.items()) if law is not None}
-
-
 def long_rows(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows that tell a delay from a factor: of the experiment, whole models, long enough, with a curve.
+    """Return the rows that count: of the experiment, whole models, long enough, with a curve.
 
     A run whose plan sent everything dense, as a planner may choose to, tells nothing of its compressor.
     """
@@ -243,87 +190,44 @@ def usual_memory(row: Row) -> bool:
 
 
 @dataclass(frozen=True)
-class Reached:
-    """(dense steps, extra steps) of levels that a run reached, and (dense steps, at least so many) of the others."""
+class LogSteps:
+    """log(steps over those of dense training) of a run: the median over all qualities that dense training reached.
 
-    pairs: list[Pair]
-    bounds: list[Pair]
+    `unreached`: the share of them that the run never came to. From a half on, `value` is a lower bound: what the first
+    of them took at least.
+    """
+
+    value: float
+    unreached: float
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the value is only a lower bound."""
+        return self.unreached >= 0.5
 
 
-def extra_steps(dense: Row, other: Row) -> Reached:
-    """Return what every new best quality of `dense` cost `other`.
+def log_steps(dense: Row, other: Row) -> LogSteps | None:
+    """Return what the new best qualities of `dense` cost `other`; None of a dense run without any.
 
     Between two measurements quality is taken to change in a straight line, and its best so far counts. A level that was
     never reached takes at least the rest of the run.
     """
     metric = str(dense.case.target_metric)
-    levels, path = best_so_far(dense, metric), best_so_far(other, metric)
-    reached = [(step, steps_to(path, level, metric)) for step, level in levels]
-    pairs = [(step, there - step) for step, there in reached if there is not None]
-    return Reached(pairs, [(step, other.case.steps - step) for step, there in reached if there is None])
-
-
-def fitted(pairs: Sequence[Pair]) -> tuple[float, float]:
-    """Return delay and factor with the least squares of relative extra steps; the factor alone of a single horizon."""
-    inverse = [1 / steps for steps, _ in pairs]
-    shares = [extra / steps for steps, extra in pairs]
-    middle, mean = fmean(inverse), fmean(shares)
-    spread = sum((x - middle) ** 2 for x in inverse)
-    if not spread:
-        return 0.0, mean
-    delay = sum((x - middle) * (y - mean) for x, y in zip(inverse, shares, strict=True)) / spread
-    return delay, mean - delay * middle
-
-
-def law_of(runs: Sequence[Reached]) -> Pair:
-    """Return delay and factor of the levels that were reached, and of those where the rest of a run is more than that.
-
-    So a method that stays below dense training has no kind law, and a slower one that ran out of steps keeps its own.
-    """
-    pairs = [pair for run in runs for pair in run.pairs]
-    delay, factor = fitted(pairs)
-    beyond = [(step, extra) for run in runs for step, extra in run.bounds if extra > delay + factor * step]
-    return fitted([*pairs, *beyond]) if beyond else (delay, factor)
-
-
-def _law(label: str, rows: Sequence[Row], dense: Mapping[Place, Row]) -> StepLaw | None:
-    measured = [extra_steps(dense[place(row)], row) for row in rows]
-    clusters = [run for run in measured if run.pairs]
-    if not clusters:
+    path = best_so_far(other, metric)
+    steps = [(step, steps_to(path, level, metric)) for step, level in best_so_far(dense, metric)]
+    if not steps:
         return None
-    delay, factor = law_of(clusters)
-    missed = sum(len(run.bounds) for run in measured)
-    levels = missed + sum(len(run.pairs) for run in measured)
-    seeds = Counter(map(setting_of, rows))
-    law = StepLaw(
-        label,
-        tuple(sorted(seeds)),
-        len(rows),
-        delay,
-        factor,
-        missed / levels,
-        max(row.case.steps for row in rows),
-        tuple(law_of([run]) for run in clusters),
-        min(seeds.values()),
-        compression=sent_compression(rows) if len(seeds) == 1 else None,
-    )
-    if len(clusters) < FEWEST_RUNS:
-        return law
-    draw = random.Random(0)
-    fits = [law_of(draw.choices(clusters, k=len(clusters))) for _ in range(DRAWS)]
-    delays, factors = zip(*fits, strict=True)
-    return replace(law, delay_interval=_middle(delays), factor_interval=_middle(factors))
+    bounds = [log(other.case.steps / step) for step, there in steps if there is None]
+    missed = len(bounds) / len(steps)
+    if missed >= 0.5:
+        return LogSteps(max(bounds), missed)
+    return LogSteps(median(inf if there is None else log(there / step) for step, there in steps), missed)
 
 
 def sent_compression(rows: Sequence[Row]) -> float | None:
     """Return the bytes of the gradient over those that a rank contributed a step, of runs of one model."""
     sent = [float(value) for row in rows if (value := row.metrics.get("contributed_bytes"))]
     return sum(spec.nbytes for spec in model_work(rows[0].case.model).tensors) / fmean(sent) if sent else None
-
-
-def _middle(values: Sequence[float]) -> Interval:
-    cuts = quantiles(values, n=40)
-    return cuts[0], cuts[-1]
 
 
 def place(row: Row) -> Place:
