@@ -61,12 +61,13 @@ def _bandwidth(advice: Ranking, best: Entry) -> str:
 
 
 def _checked(advice: Ranking) -> Iterator[str]:
-    setting, trust = advice.setting, advice.trust
+    setting, trust = advice.setting, advice.dense.trust
     yield f"checked: {NEVER_SHARDED if setting.sharding else where_checked(setting.cluster)}"
     if not setting.sharding and (place := place_on_map(setting.cluster)):
         yield f"map: {place}"
-    if trust and trust.aside:
-        yield f"the error is of all {trust.group} steps{trust.aside}"
+    for one in (advice.dense, *advice.recommendable[:1]):
+        if one.trust:
+            yield f"{one.name}: {one.trust.said}" + (f"; these are all{one.trust.aside}" if one.trust.aside else "")
     if trust and trust.borrowed:
         kind, group = setting.system.origin.kind, trust.group
         yield f"the error bars are borrowed: systems with {group} costs were scored, none with {kind} ones as here"

@@ -7,7 +7,7 @@ or a user's repository, C a note that quotes a table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from math import inf, log
 
@@ -39,7 +39,6 @@ class Point:
     feedback: bool
     transform: str
     ratio: float | None
-    ratio_of: str
     every: int | None
     replicas: int | None
     model: str
@@ -48,19 +47,15 @@ class Point:
     data: str
     task: str
     optimizer: str
-    tokens: float | None
-    horizon: str
     metric: str
     dense: float
     compressed: float
     worse_percent: float
     more_tokens_percent: float | None
-    seeds: int | None
     paired: str
     place: str
     grade: str
     note: str
-    title: str
     address: str
 
     @property
@@ -68,23 +63,6 @@ class Point:
         """Whether an answer may quote it: paired, not second-hand, and a gap of loss with what it is in tokens."""
         in_tokens = self.task != "pretraining" or self.more_tokens_percent is not None
         return self.paired == "dense" and self.grade in "AB" and in_tokens
-
-
-HEADER = ("point", "method", "model", "task", "optimizer", "metric", "dense", "compressed", "tokens", "where", "grade")
-
-
-def listed() -> list[tuple[str, ...]]:
-    """Return a line of HEADER for every point: grade A to C, and what else is to know of it."""
-    return [
-        (
-            *(one.id, one.method, one.model, f"{one.task}, {one.data}", one.optimizer, one.metric, f"{one.dense:g}"),
-            f"{one.compressed:g}",
-            "-" if one.more_tokens_percent is None else f"{one.more_tokens_percent:+.0f} %",
-            f"{one.address}, {one.place}",
-            one.grade + (f"; {one.note}" if one.note else ""),
-        )
-        for one in points()
-    ]
 
 
 @dataclass(frozen=True)
@@ -107,9 +85,11 @@ class Asked:
 def points() -> tuple[Point, ...]:
     """Return every point of the file."""
     held = read(data_dir() / "published_quality.json", loads)
-    rows = [dict(zip(held["columns"], values, strict=True)) for values in held["points"]]
-    sources = held["sources"]
-    return tuple(Point(**row, **{key: sources[row["source"]][key] for key in ("title", "address")}) for row in rows)
+    rows = (dict(zip(held["columns"], values, strict=True)) for values in held["points"])
+    kept = [one.name for one in fields(Point) if one.name != "address"]
+    return tuple(
+        Point(**{name: row[name] for name in kept}, address=held["sources"][row["source"]]["address"]) for row in rows
+    )
 
 
 def matching(asked: Asked, among: Iterable[Point] | None = None) -> list[Point]:
@@ -191,7 +171,6 @@ def family_word(network: Network) -> str:
 class Quote:
     """What one source has: `gap` in short, `text` with what was trained, where it stands and what else to know."""
 
-    method: str
     gap: str
     address: str
     far: str
@@ -231,7 +210,12 @@ def _quote(group: Sequence[Point], parameters: float) -> Quote:
     ]
     method = first.method + ("" if first.feedback or first.every else ", no error feedback")
     text = f"{method}, {trained}, {first.optimizer}: {gap} ({'; '.join(filter(None, facts))})"
-    return Quote(method, gap, first.address, far, text)
+    return Quote(gap, first.address, far, text)
+
+
+def listed() -> list[tuple[str, ...]]:
+    """Return a line for every point: its name, its grade, and what it says."""
+    return [(one.id, one.grade, quotes([one], one.parameters)[0].text) for one in points()]
 
 
 def _span(values: Sequence[float], form: str) -> str:

@@ -120,7 +120,6 @@ class Ranking:
     """All schemes, fastest first. `left_out`: those that cannot be planned here, each with the reason."""
 
     setting: Setting
-    trust: Trust | None
     entries: tuple[Entry, ...]
     left_out: tuple[tuple[str, str], ...]
 
@@ -135,8 +134,8 @@ class Ranking:
         return not surely_less(first_s, second_s, self.bar(entry))
 
     def bar(self, entry: Entry) -> float:
-        """Return the error of the simulator for an entry, relative; 0 where none was scored."""
-        trust = entry.trust or self.trust
+        """Return the error of the simulator for an entry, relative; that of dense where none was scored."""
+        trust = entry.trust or self.dense.trust
         return trust.mean if trust else 0.0
 
     @property

@@ -1,17 +1,16 @@
 """advise(): all schemes on one setting, ranked as far as the error of the simulator allows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from ssfx.advice.answer import answer_of
 from ssfx.advice.break_even import BreakEven, BreakEvens
 from ssfx.advice.checked import network_of
 from ssfx.advice.ranked import Entry as Entry
 from ssfx.advice.ranked import Ranking
-from ssfx.advice.ranked import surely_less as surely_less
 from ssfx.advice.screen import as_text, first_screen
 from ssfx.advice.sending import ways
 from ssfx.advice.setting import TUNED, Setting
-from ssfx.advice.trust import Trust, trust_in, trust_in_sending
+from ssfx.advice.trust import Trust, trust_in_sending
 from ssfx.core.errors import ConfigError
 from ssfx.core.progress import doing
 from ssfx.schemes import schemes
@@ -28,7 +27,7 @@ class Advice(Ranking):
 def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | None = None) -> Advice:
     """Return the schemes `names` (None: all) compared; tuned dense is always among them.
 
-    `trust` None takes what validation found for systems of this kind. ConfigError when there is nothing to compare: one
+    `trust` None takes what validation found for what sends alike. ConfigError when there is nothing to compare: one
     device alone, or a system on which no dense scheme can be simulated.
     """
     if setting.cluster.world_size == 1:
@@ -57,40 +56,40 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
             raise ConfigError(f"{setting.profile.model} on cluster={setting.cluster.name} {why}")
         raise ConfigError(f"no dense scheme can be simulated on cluster={setting.cluster.name}: {why}")
     kind, network = setting.system.origin.kind, network_of(setting.cluster)
-    sharded = setting.sharding is not None  # no such step was checked: the errors of others say nothing of it
-    given, trust = trust, None if sharded else trust or trust_in(kind)
-    places = ranges([one.iteration_s for one in trials], trust.mean if trust else 0.0)
+    # No step of shards was checked: the errors of others say nothing of it.
+    trusts = [None if setting.sharding else trust or trust_in_sending(kind, ways(one.plan), network) for one in trials]
+    unscored = trusts[trials.index(dense)]
+    errors = [held.mean if (held := one or unscored) else 0.0 for one in trusts]
+    places = ranges([(one.iteration_s, error) for one, error in zip(trials, errors, strict=True)])
     entries = [
-        Entry(
-            *(one, setting, dense.iteration_s, rank),
-            None if sharded else given or trust_in_sending(kind, ways(one.plan), network),
-        )
-        for one, rank in zip(trials, places, strict=True)
+        Entry(one, setting, dense.iteration_s, place, held)
+        for one, place, held in zip(trials, places, trusts, strict=True)
     ]
-    return Advice(setting, trust, tuple(entries), tuple(left_out))
+    return Advice(setting, tuple(entries), tuple(left_out))
 
 
-def break_evens(advice: Advice) -> Iterator[tuple[str, BreakEven]]:
-    """Yield scheme and break-even bandwidth, the fastest scheme first, without those that tuned dense is chosen from.
+def break_evens(advice: Advice) -> dict[str, BreakEven]:
+    """Return the break-even bandwidth of each method but those that tuned dense is chosen from.
 
     Nothing where the system does not depend on the bandwidth. It takes a while: plans are made at many bandwidths.
     """
     found = BreakEvens(advice.setting, [one.scheme for one in advice.entries if one.trial.tuned])
-    if found.possible:
-        # What chooses the best of all, dense among them, breaks even everywhere.
-        others = [one for one in advice.entries if one.scheme not in TUNED or one.compressors]
-        yield from ((one.name, found.of(one.name)) for one in others if not schemes[one.scheme].chooses)
+    others = [one for one in advice.entries if one.scheme not in TUNED or one.compressors]
+    # What chooses the best of all, dense among them, breaks even everywhere.
+    asked = [one.name for one in others if not schemes[one.scheme].chooses] if found.possible else []
+    return {name: found.of(name) for name in asked}
 
 
-def ranges(seconds: Sequence[float], error: float) -> list[tuple[int, int]]:
-    """Return for each time the best and the worst place it may have if all are off by up to `error`, relative.
+def ranges(times: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
+    """Return for each time, of which the second number is its error, the best and the worst place that it may have.
 
     Two times whose intervals overlap are in no order.
     """
+
+    def before(one: tuple[float, float], other: tuple[float, float]) -> bool:
+        return one[0] * (1 + one[1]) < other[0] * (1 - other[1])
+
     return [
-        (
-            1 + sum(surely_less(other, one, error) for other in seconds),
-            len(seconds) - sum(surely_less(one, other, error) for other in seconds),
-        )
-        for one in seconds
+        (1 + sum(before(other, one) for other in times), len(times) - sum(before(one, other) for other in times))
+        for one in times
     ]

@@ -57,7 +57,7 @@ def facts(answer: Answer) -> dict[str, str]:
         **({"PUBLISHED": "\n".join(_published(answer))} if answer.published else {}),
         "FITS": answer.memory or "memory of hosts is not counted",
         "SURE?": answer.error.said if answer.error else "times of such steps were never checked",
-        "MORE": "--all  --plot  --why  --quality  --sources  --break-even  --json",
+        "MORE": "--all  --plot  --why  --quality  --sources  --json",
     }
 
 
@@ -135,7 +135,7 @@ def _quality(answer: Answer) -> str:
     if answer.best is None:
         return f"of what is faster nothing is recorded that holds here{unlike}"
     if not answer.runs or answer.steps_between is None:
-        return f"{words(answer.best)}: counts as dense, {answer.quality}{unlike}"
+        return f"{words(answer.best)}: counts as dense, as no run holds here{unlike}"
     low, high = (f"{share:+.0%}" for share in answer.steps_between)
     span = low if low == high else f"{low} to {high}"
     return f"{words(answer.best)}: {span} steps ({answer.runs} runs of small networks){unlike}"

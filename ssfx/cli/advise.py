@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ssfx.advice import Advice, Entry, break_evens
+from ssfx.advice import Advice, break_evens
 from ssfx.advice import advise as ranked
 from ssfx.advice.answer import Answer, answer_of
 from ssfx.advice.details import details
@@ -25,10 +25,9 @@ from ssfx.perf_model.recorded_times import measured_on
 
 @click.command()
 @overrides_argument
-@click.option("--all", "every", is_flag=True, help="Also every scheme in a table.")
+@click.option("--all", "every", is_flag=True, help="Also every scheme in a table, with its break-even bandwidth.")
 @click.option("--why", is_flag=True, help="Also where the time goes, what was checked, and cautions.")
 @click.option("--quality", is_flag=True, help="Also the time to what dense training reaches, and what is published.")
-@click.option("--break-even", "evens", is_flag=True, help="Also the bandwidth below which each scheme is faster.")
 @click.option("--sources", is_flag=True, help="Also where the times come from.")
 @click.option("--plot", "drawn", is_flag=True, help="Also a bar a scheme: compute, compression, exposed exchange.")
 @click.option("--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Write answer and bars here.")
@@ -38,7 +37,6 @@ def advise(
     every: bool,
     why: bool,
     quality: bool,
-    evens: bool,
     sources: bool,
     drawn: bool,
     page: Path | None,
@@ -62,7 +60,7 @@ def advise(
         return
     for number, (first, text) in enumerate(first_screen(answer)):
         say(text, " " * LABEL, first, bold=number < 2, fg=None if first or not number else "yellow")
-    parts = {_ranking: every, _quality: quality, _break_evens: evens, _origins: sources}
+    parts = {_ranking: every, _quality: quality, _origins: sources}
     if drawn or page:
         _draw(advice, drawn, page)
     if why:
@@ -125,57 +123,29 @@ def _quality(advice: Advice) -> None:
 
 
 def _ranking(advice: Advice) -> None:
-    setting = advice.setting
-    header = ("rank", "scheme", "compressor", "iteration ms", "samples/s", "work of", "vs dense", "exposed ms", "")
-    print_table(
-        header, [_line(entry, advice) for entry in advice.entries], right=set(header) - {"scheme", "compressor"}
+    evens = break_evens(advice)
+    header = (
+        *("rank", "scheme", "compressor", "iteration ms", "samples/s", "work of", "vs dense", "exposed ms"),
+        *(("wins below",) if evens else ()),
+        "",
     )
-    trust = advice.trust
-    if trust is None:
-        click.secho(
-            f"no error bars: there is no validation for this kind of system ({setting.system.origin.kind}), so that "
-            "ranks follow simulated times alone",
-            fg="yellow",
+    rows = [
+        (
+            "-".join(dict.fromkeys(map(str, one.rank))),
+            f"{one.trial.title}{' (tuned dense)' if one is advice.dense else ''}",
+            ", ".join(one.compressors) or "-",
+            f"{1e3 * one.iteration_s:.1f} +- {f'{1e3 * one.iteration_s * one.trust.mean:.1f}' if one.trust else '?'}",
+            f"{one.samples_per_s:,.1f}",
+            rounded(one.work, 3),
+            f"{one.vs_dense:.2f}x",
+            f"{1e3 * one.trial.simulated.exposed_comm_s:.1f}",
+            *((str(evens.get(one.name, "-")),) if evens else ()),
+            "extrapolated" if one.trial.simulated.outside else "",
         )
-    else:
-        say(
-            f"error bars: {trust.mean:.1%}, the mean error on the {trust.group} validation group (n = {trust.count}, "
-            f"at most {trust.max:.1%}); schemes whose bars overlap are not ordered and share their ranks"
-        )
-
-
-def _line(entry: Entry, advice: Advice) -> tuple[str, ...]:
-    best, worst = entry.rank
-    error = f" +- {1e3 * entry.iteration_s * advice.trust.mean:.1f}" if advice.trust else ""
-    dense = " (tuned dense)" if entry is advice.dense else ""
-    return (
-        str(best) if best == worst else f"{best}-{worst}",
-        f"{entry.trial.title}{dense}",
-        ", ".join(entry.compressors) or "-",
-        f"{1e3 * entry.iteration_s:.1f}{error}",
-        f"{entry.samples_per_s:,.1f}",
-        rounded(entry.work, 3),
-        f"{entry.vs_dense:.2f}x",
-        f"{1e3 * entry.trial.simulated.exposed_comm_s:.1f}",
-        "extrapolated" if entry.trial.simulated.outside else "",
-    )
-
-
-def _break_evens(advice: Advice) -> None:
-    """Print every break-even as soon as it is known."""
-    width = max(len(entry.name) for entry in advice.entries)
-    rate, found = f"{advice.setting.gbps:g}", False
-    for scheme, one in break_evens(advice):
-        if not found:
-            click.secho(f"{'scheme':{width}}  a step is shorter than tuned dense's below", bold=True)
-            click.echo(
-                f"{'':{width}}  of 0.01 to 10000 Gbit/s; here {rate}. Of the time of a step alone: how many steps "
-                "a quality takes is not in it"
-            )
-            found = True
-        click.echo(f"{scheme:{width}}  {one}")
-    if not found:
-        click.echo("no break-even bandwidths: exchanges on this cluster were measured, not computed from a bandwidth")
+        for one in advice.entries
+    ]
+    print_table(header, rows, right=set(header) - {"scheme", "compressor"})
+    say("+-: the mean error of steps that send alike; schemes whose bars overlap are not ordered and share their ranks")
 
 
 def _origins(advice: Advice) -> None:
@@ -194,7 +164,7 @@ def _origins(advice: Advice) -> None:
 
 def _plain(advice: Advice, answer: Answer) -> dict[str, Any]:
     """Return the fields of the answer, its sentences, and what stands behind them."""
-    setting, found = advice.setting, dict(break_evens(advice))
+    setting, found = advice.setting, break_evens(advice)
     needed, plain = setting.memory(advice.dense.trial), answer.plain()
     for one in plain["schemes"]:
         even = found.get(one["name"])
@@ -211,7 +181,6 @@ def _plain(advice: Advice, answer: Answer) -> dict[str, Any]:
         "single_iteration_s": setting.profile.alone_s(),
         "costs": asdict(setting.system.origin),
         "profile": asdict(setting.profile.origin),
-        "error_bar": advice.trust and asdict(advice.trust),
         "compressor_times": advice.codec_kinds,
         "exchanges": setting.cluster.exchange_text,
         "memory_bytes": needed and needed.plain(),

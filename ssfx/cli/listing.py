@@ -84,9 +84,9 @@ def _table(kind: str) -> Table:
 
         return ("link", "Gbit/s", "reached", "us a message", "source"), link_lines()
     if kind == "published":
-        from ssfx.advice.published import HEADER, listed
+        from ssfx.advice.published import listed
 
-        return HEADER, listed()
+        return ("point", "grade", "published"), listed()
     if kind == "devices":
         from ssfx.perf_model.devices import device_lines
 

@@ -84,10 +84,14 @@ def test_the_answer_does_not_depend_on_the_order_of_the_schemes():
 
 
 def test_overlapping_error_bars_share_their_ranks():
-    assert ranges([1.0, 1.05, 2.0], 0.0) == [(1, 1), (2, 2), (3, 3)]
-    assert ranges([1.0, 1.05, 2.0], 0.05) == [(1, 2), (1, 2), (3, 3)]
-    assert ranges([1.0, 1.15, 1.3], 0.1) == [(1, 2), (1, 3), (2, 3)]
-    assert ranges([1.0, 1.0], 0.0) == [(1, 2), (1, 2)]
+    def of(error, *seconds):
+        return ranges([(one, error) for one in seconds])
+
+    assert of(0.0, 1.0, 1.05, 2.0) == [(1, 1), (2, 2), (3, 3)]
+    assert of(0.05, 1.0, 1.05, 2.0) == [(1, 2), (1, 2), (3, 3)]
+    assert of(0.1, 1.0, 1.15, 1.3) == [(1, 2), (1, 3), (2, 3)]
+    assert of(0.0, 1.0, 1.0) == [(1, 2), (1, 2)]
+    assert ranges([(1.0, 0.0), (1.15, 0.5), (1.3, 0.0)]) == [(1, 2), (1, 3), (2, 3)]
 
 
 def test_an_order_within_the_error_bar_is_not_claimed():
@@ -99,16 +103,18 @@ def test_an_order_within_the_error_bar_is_not_claimed():
 
 def timed(dense_s, *sparse_s, error=0.1):
     """An Advice of steps of so many seconds: tuned dense and schemes that compress."""
-    made = advise(setting(), ["topk", "per_tensor"])
+    made, trust = advise(setting(), ["topk", "per_tensor"]), Trust("recorded", error, error, 9)
     sparse = made.compressing[0].trial
     trials = [(made.dense.trial, dense_s), *((sparse, seconds) for seconds in sparse_s)]
     trials.sort(key=lambda one: one[1])
-    ranks = ranges([seconds for _, seconds in trials], error)
+    ranks = ranges([(seconds, error) for _, seconds in trials])
     entries = []
     for (trial, seconds), rank in zip(trials, ranks, strict=True):
         step = replace(trial.simulated, iteration_s=seconds)
-        entries.append(Entry(replace(trial, simulated=step), made.setting, dense_s, rank))
-    return Advice(made.setting, Trust("recorded", error, error, 9), tuple(entries), ())
+        entries.append(
+            Entry(replace(trial, simulated=step), made.setting, dense_s, rank, Trust("recorded", error, error, 9))
+        )
+    return Advice(made.setting, tuple(entries), ())
 
 
 def test_two_times_are_compared_and_not_their_ranks():
@@ -153,8 +159,8 @@ def test_one_device_has_nothing_to_compare():
 def test_measured_exchanges_have_no_break_even():
     where = setting()
     fixed = replace(where, system_of=lambda cluster: where.system)
-    assert not list(break_evens(advise(fixed, ["topk"])))
-    assert dict(break_evens(advise(where, ["topk"]))).keys() == {"topk"}
+    assert not break_evens(advise(fixed, ["topk"]))
+    assert break_evens(advise(where, ["topk"])).keys() == {"topk"}
 
 
 def test_trust_is_that_of_the_group_of_the_same_kind(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 from refusals import output, refusal
 
 from ssfx.advice.trust import Trust
-from ssfx.cli import main
 from ssfx.core import machine
 from ssfx.core.numbers import rounded
 from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
@@ -33,7 +32,7 @@ def some(monkeypatch):
 @pytest.fixture
 def run_advise(some, capsys):
     def run(*words):
-        details = () if "--json" in words else ("--all", "--why", "--break-even", "--sources")
+        details = () if "--json" in words else ("--all", "--why", "--sources")
         return output(capsys, "advise", *words, *details)
 
     return run
@@ -60,18 +59,17 @@ def test_json_says_the_same_as_the_table(run_advise):
         assert f"{label:10}{first}\n" in out
     told = {entry["name"]: entry["break_even"] for entry in found["schemes"]}
     assert told["ddp"] is None
-    assert [line for line in out.splitlines() if line.split() == ["topk", *told["topk"]["text"].split()]]
+    assert told["topk"]["text"] in lines["topk"]
     assert f"costs: nominal. {found['costs']['note']}\n" in out
     assert "compressor times: nominal for " in out
     assert "profile: nominal, rtx2080ti. roofline, not measured" in out
 
 
-def test_error_bars_are_those_of_the_validation_or_none(run_advise, monkeypatch):
-    monkeypatch.setattr("ssfx.advice.ranking.trust_in", lambda kind: None)
-    assert "no error bars: there is no validation for this kind of system (nominal)" in run_advise(*WORDS)
-    monkeypatch.setattr("ssfx.advice.ranking.trust_in", lambda kind: Trust("published", 0.99, 0.995, 12))
+def test_error_bars_are_those_of_what_sends_alike_or_none(run_advise, monkeypatch):
+    monkeypatch.setattr("ssfx.advice.ranking.trust_in_sending", lambda *_: None)
+    assert run_advise(*WORDS).count(" +- ?") >= 4
+    monkeypatch.setattr("ssfx.advice.ranking.trust_in_sending", lambda *_: Trust("published", 0.99, 0.995, 12))
     out = run_advise(*WORDS)
-    assert "error bars: 99.0%, the mean error on the published validation group (n = 12, at most 99.5%)" in out
     count = len(json.loads(run_advise(*WORDS, "--json"))["schemes"])
     assert out.count(f"1-{count} ") == count
 
@@ -79,9 +77,8 @@ def test_error_bars_are_those_of_the_validation_or_none(run_advise, monkeypatch)
 def test_a_borrowed_error_is_told(run_advise):
     told = "the error bars are borrowed: systems with published costs were scored, none with nominal ones as here"
     assert f"- {told}\n" in run_advise(*WORDS)
-    assert json.loads(run_advise(*WORDS, "--json"))["error_bar"]["borrowed"] is True
     own = json.loads(run_advise(*WORDS, "cluster.calibration=published", "--json"))
-    assert own["error_bar"]["borrowed"] is False
+    assert own["error"]["borrowed"] is False
     assert not any("borrowed" in sentence for sentence in own["why"])
 
 
@@ -147,13 +144,6 @@ def test_advice_does_not_import_torch():
     assert all(f" {name} " in done.stdout.replace(",", " ") for name in schemes.names())
 
 
-def test_the_answer_comes_first(some, capsys):
-    out = output(capsys, "advise", *WORDS)
-    found = json.loads((main(["advise", *WORDS, "--json"]), capsys.readouterr().out)[1])
-    assert out.splitlines()[1].startswith(f"{found['answer'].upper()}  ")
-    assert len(out.splitlines()) <= 10
-
-
 @pytest.mark.parametrize(("error", "word"), [(0.0001, "yes"), (0.9, "close")])
 def test_the_answer_depends_on_the_error_of_the_simulator(capsys, monkeypatch, error, word):
     names = ["ddp_fp16", "ddp"]
@@ -164,11 +154,6 @@ def test_the_answer_depends_on_the_error_of_the_simulator(capsys, monkeypatch, e
     found = answered(capsys, "model=bert_large", "cluster=acpsgd_10gbe")
     assert max(entry["vs_dense"] for entry in found["schemes"]) > 1.1
     assert found["answer"] == word
-
-
-def test_the_answer_is_no_where_nothing_can_be_won(some, capsys):
-    found = json.loads((main(["advise", *WORDS, "cluster.inter.gbps=6400", "--json"]), capsys.readouterr().out)[1])
-    assert found["answer"] == "no"
 
 
 def answered(capsys, *words):

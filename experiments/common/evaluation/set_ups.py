@@ -16,7 +16,7 @@ from experiments.common.claims.grouped import grouped
 from experiments.common.validation.scores import by_way
 from ssfx.advice.checked import network_of, where_checked
 from ssfx.advice.map_2026 import FILE, gbps_per_device
-from ssfx.advice.ranking import surely_less
+from ssfx.advice.ranked import surely_less
 from ssfx.advice.sending import DENSE, LIMIT, steps_of, ways
 from ssfx.advice.trust import trust_in_sending
 from ssfx.core.case import Case
