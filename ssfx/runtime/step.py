@@ -47,7 +47,7 @@ from ssfx.schemes.make_plan import check_memory, make_plan
 _log = logging.getLogger("ssfx")
 
 
-class Exchanging(Uneven):
+class TrainingStep(Uneven):
     """What `attach` puts on a model and its optimizers; Sync is its handle.
 
     A step is: `_hook` for each gradient, the first of which begins the exchange; `_finish` at the end of backward;
@@ -475,7 +475,7 @@ class Exchanging(Uneven):
             self._buffers.write()
 
 
-def _reached(sync: ref[Exchanging]) -> None:
+def _reached(sync: ref[TrainingStep]) -> None:
     """Before a pass's gradients: listen to weights that came unseen, and end the exchange even if all of them nest."""
     task: int = torch._C._current_graph_task_id()
     if (there := sync()) is not None and there._reached_in != task:
