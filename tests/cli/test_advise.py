@@ -177,7 +177,7 @@ def answered(capsys, *words):
 def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(monkeypatch, capsys):
     """S2 Reducer is the fastest by these times, 400 % off where it was checked, and of no recorded run.
 
-    Low rank was checked, and was recorded at no such compression of a transformer. Sums in float32 of 16-bit messages
+    Low rank was checked, and was recorded with no such batch. Sums in float32 of 16-bit messages
     were recorded, but no time of what sends alike was checked.
     """
     names = ["s2reducer", "micro", "powersgd", "ddp_fp16", "ddp_bf16", "ddp"]
@@ -195,7 +195,7 @@ def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(mo
     out = " ".join(output(capsys, "advise", *words).split())
     assert "faster by these times, quality unknown or worse: s2reducer" in out
     assert "faster by these times, which were never checked for what sends alike: ddp_bf16" in out
-    assert "runs of transformers with adamw at 2x over 2,000 dense steps of 256 tokens, small networks; a step" in out
+    assert "what ddp_fp16 sends counts as dense: in 16 bits, of which no run is recorded here" in out
     error = entries["ddp_fp16"]["error"]
     assert error["sent"] == "16-bit sums"
     assert (error["network"], error["few"]) == ("GPUs over TCP", 0), "that was asked about, where none was compared"
@@ -246,17 +246,16 @@ def test_the_command_to_type_next_works_whatever_is_said_of_the_training(monkeyp
 
 
 def test_clip_norm_says_which_runs_a_quality_rests_on(monkeypatch, capsys):
-    """Four bits of a transformer are within the budget where gradients are clipped; else eight and 16 are."""
+    """Few bits of a transformer are within the budget but where it is said that gradients are not clipped."""
     few(monkeypatch, "auto", "ddp_fp16", "ddp")
-    for words, clips in (((), False), (("clip_norm=null",), False), (("clip_norm=1",), True)):
-        asked = ["advise", "model=bert_large", "cluster=acpsgd_10gbe", "target=quality", "--json", *words]
+    for words, known in (((), True), (("clip_norm=null",), False), (("clip_norm=1",), True)):
+        asked = ["advise", "model=gpt2_small_wikitext2", "cluster=acpsgd_1gbe", "target=quality", "--json", *words]
         (auto,) = (one for one in json.loads(output(capsys, *asked)) if one["scheme"] == "auto")
-        assert ("transformers with adamw and clipping at 6.86x" in json.dumps(auto)) is clips
-        assert ("transformers with adamw at 2x" in json.dumps(auto)) is not clips
+        assert ("quantised: " in json.dumps(auto)) is known
     for model, word, hint in (
         ("bert_large", "density=0.1", True),
         ("bert_large", "clip_norm=1", False),
-        ("lstm_650", "density=0.1", False),
+        ("resnet50", "density=0.1", False),
     ):
         assert main(["advise", f"model={model}", "cluster=acpsgd_10gbe", word]) == 0
         assert ("say clip_norm=1 if training clips" in " ".join(capsys.readouterr().out.split())) is hint, (model, word)
