@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from ssfx.advice.answer import WORTH, Answer
 from ssfx.advice.ranked import Entry
 from ssfx.core.numbers import rounded
+from ssfx.core.spec import name_of
+from ssfx.schemes import schemes
 
 WIDTH = 100
 LABEL = 10
@@ -62,8 +64,9 @@ def facts(answer: Answer) -> dict[str, str]:
 
 
 def words(step: Entry) -> str:
-    """Return what people call a method."""
-    return WORDS.get(step.name, step.name)
+    """Return what people call a method; of one that chooses, with what it chose."""
+    chose = f" ({', '.join(dict.fromkeys(map(name_of, step.compressors)))})" if schemes[step.scheme].chooses else ""
+    return WORDS.get(step.name, step.name) + chose
 
 
 def times(value: float) -> str:
@@ -126,7 +129,7 @@ def _faster(answer: Answer) -> str:
     if named := ", ".join(f"{one.name} {times(one.vs_dense)}" for one in answer.faster[:2]):
         more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
         found.append(f"{named}{more}: quality unknown or worse")
-    found += [f"{one.name} {times(one.vs_dense)}: times unchecked" for one in answer.unchecked[:1]]
+    found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
     return "; ".join(found) or "nothing, whatever its quality"
 
 

@@ -163,7 +163,7 @@ def answered(capsys, *words):
 def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(monkeypatch, capsys):
     """S2 Reducer is the fastest by these times, 400 % off where it was checked, and of no recorded run.
 
-    Low rank was checked, and was recorded at no such compression of a transformer. Sums in float32 of 16-bit messages
+    Low rank was checked, and was recorded with no such batch. Sums in float32 of 16-bit messages
     were recorded, but no time of what sends alike was checked.
     """
     names = ["s2reducer", "micro", "powersgd", "ddp_fp16", "ddp_bf16", "ddp"]
@@ -179,7 +179,7 @@ def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(mo
     assert {one["name"] for one in found["faster"]} >= {"s2reducer", "micro", "powersgd"}
     assert [one["name"] for one in found["unchecked"]] == ["ddp_bf16"]
     out = output(capsys, "advise", *words)
-    assert re.search(r": quality unknown or worse; ddp_bf16 [0-9.]+x: times unchecked", out)
+    assert re.search(r": quality unknown or worse; ddp_bf16 [0-9.]+x: unchecked", out)
     error = entries["ddp_fp16"]["error"]
     assert error["sent"] == "16-bit sums"
     assert (error["network"], error["few"]) == ("GPUs over TCP", 0), "that was asked about, where none was compared"
@@ -214,17 +214,16 @@ def test_a_node_has_the_cards_of_its_kind_and_the_network_between_nodes_heads_th
 
 
 def test_clip_norm_says_which_runs_a_quality_rests_on(monkeypatch, capsys):
-    """Four bits of a transformer are within the budget where gradients are clipped; else eight and 16 are."""
+    """Few bits of a transformer are within the budget but where it is said that gradients are not clipped."""
     few(monkeypatch, "auto", "ddp_fp16", "ddp")
-    for words, clips in (((), False), (("clip_norm=null",), False), (("clip_norm=1",), True)):
-        asked = ["advise", "model=bert_large", "cluster=acpsgd_10gbe", "--json", *words]
+    for words, known in (((), True), (("clip_norm=null",), False), (("clip_norm=1",), True)):
+        asked = ["advise", "model=gpt2_small_wikitext2", "cluster=acpsgd_1gbe", "--json", *words]
         (auto,) = (one for one in json.loads(output(capsys, *asked))["schemes"] if one["name"] == "auto")
-        assert ("transformers with adamw and clipping at 6.86x" in json.dumps(auto)) is clips
-        assert ("transformers with adamw at 2x" in json.dumps(auto)) is not clips
+        assert ("quantised: " in json.dumps(auto)) is known
     for model, word, hint in (
         ("bert_large", "density=0.1", True),
         ("bert_large", "clip_norm=1", False),
-        ("lstm_650", "density=0.1", False),
+        ("resnet50", "density=0.1", False),
     ):
         out = output(capsys, "advise", f"model={model}", "cluster=acpsgd_10gbe", word, "--why")
         assert ("say clip_norm=1 if training clips" in out) is hint, (model, word)

@@ -292,7 +292,7 @@ def test_what_costs_nothing_costs_nothing_with_a_larger_batch_and_beyond_eight_t
         )
         assert (large.share > small.share + 0.01) is grows  # type: ignore[operator]
         assert far.unknown
-        assert f"over {BEYOND} times the largest recorded" in far.source
+        assert f"over {BEYOND} times the largest that is recorded, {largest}" in far.source
 
 
 def test_training_without_clipping_is_unknown_where_all_recorded_runs_clip() -> None:
@@ -340,7 +340,7 @@ def test_the_quality_of_a_family_an_optimizer_or_a_method_that_was_never_recorde
     assert not steps_of_method(network(TRANSFORMER, "sgd"), "all_reduce", "powersgd(rank=16)", 1.0, "joint").unknown
     huge = network([("lstm.weight_hh_l0", (4 << 14, 1 << 14))], "adam")
     asked = {
-        "a compression of 13,107 is over 8 times the largest recorded of low rank": (huge, "powersgd(rank=1)"),
+        "13,107x is over 8 times the most that is recorded of low rank, 49x": (huge, "powersgd(rank=1)"),
         "is recorded of lstm networks with muon": (network(lstm, "muon"), "powersgd(rank=16)"),
         "is recorded of lstm networks with an unknown optimizer": (network(lstm, ""), "powersgd(rank=16)"),
         "is recorded of networks of no recorded family": (network([("0.weight", (999, 99))], "adam"), "powersgd"),

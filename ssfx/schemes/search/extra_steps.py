@@ -18,7 +18,7 @@ from typing import Any, Literal
 from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 from ssfx.core.spec import Spec
-from ssfx.schemes.search.recorded_network import READERS, Network, in_words
+from ssfx.schemes.search.recorded_network import READERS, Network, batch_text, in_words
 
 Quality = Literal["dense", "strict", "normal", "loose"]
 
@@ -102,14 +102,12 @@ def steps_of_method(
         return _unknown(f"no run is recorded of {reason}")
     found, ratio = curves()["classes"][kind], network.compression(compressor, density, calls)
     batch = network.ranks and network.batch and network.ranks * network.batch
-    for what, here, most in (
-        ("compression", ratio, exp(found["log_compression"][-1])),
-        ("batch", batch or 0, curves()["batch"]["largest"][counted_in(network.family)]),
-    ):
-        if here > BEYOND * most:
-            return _unknown(
-                f"a {what} of {here:,.0f} is over {BEYOND} times the largest recorded of {kind}, {most:,.0f}"
-            )
+    most, largest = exp(found["log_compression"][-1]), curves()["batch"]["largest"][counted_in(network.family)]
+    if ratio > BEYOND * most:
+        return _unknown(f"{ratio:,.0f}x is over {BEYOND} times the most that is recorded of {kind}, {most:,.0f}x")
+    if batch and batch > BEYOND * largest:
+        here = batch_text(network.family, batch)
+        return _unknown(f"a step of {here} is over {BEYOND} times the largest that is recorded, {largest:,}")
     logs = log_steps(curves(), kind, network.family, network.optimizer, ratio, batch)
     low, share, high = (exp(one) - 1 for one in logs)
     own = in_words(network.family, network.optimizer)
