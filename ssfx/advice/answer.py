@@ -8,7 +8,7 @@ from functools import cached_property
 from math import ceil, inf
 from typing import Any, Literal
 
-from ssfx.advice.break_even import BreakEvens, crossing_of
+from ssfx.advice.break_even import BreakEvens
 from ssfx.advice.map_2026 import gbps_per_device
 from ssfx.advice.published import Quote, local_updates, published_of, quotes
 from ssfx.advice.ranked import Entry, Ranking
@@ -181,12 +181,10 @@ def _accumulated(advice: Ranking, entry: Entry, work: float) -> Accumulated | No
 
 def _pays_from_gbps(advice: Ranking, known: Entry) -> float | None:
     """Return the rate of a link below which one device alone is faster than all; None for one that is no rate."""
-    setting, names = advice.setting, {one.scheme for one in advice.entries if one.trial.tuned} | {known.name}
-    if not BreakEvens(setting).possible:
-        return None
-    alone_s = setting.cluster.world_size * setting.profile.alone_s()
-    found = crossing_of(setting, lambda where: alone_s - min(where.best(name).iteration_s for name in names))
-    return found.gbps if found.gbps < inf else None
+    evens = BreakEvens(advice.setting)
+    names = {one.scheme for one in advice.entries if one.trial.tuned} | {known.name}
+    gbps = evens.alone(names).gbps if evens.possible else inf
+    return gbps if gbps < inf else None
 
 
 def _published(advice: Ranking, ahead: list[Entry]) -> Iterator[tuple[str, Quote]]:

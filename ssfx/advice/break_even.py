@@ -67,12 +67,6 @@ def _crossing(low: tuple[int, float], high: tuple[int, float]) -> int:
     return min(max(floor(-STEPS * log10(crossing)), low[0] + 1), high[0] - 1)
 
 
-def crossing_of(setting: Setting, gap_s: Callable[[Setting], float]) -> BreakEven:
-    """Return where `gap_s` of the setting at a rate of its link stops being negative."""
-    marks = sorted({*MARKS, round(STEPS * log10(setting.gbps))})
-    return highest_crossing(cache(lambda step: gap_s(setting.at(rate(step)))), marks)
-
-
 def rate(step: int) -> float:
     """Return the rate in Gbit/s at a step of the scale; 0 is 1 Gbit/s."""
     return float(10 ** (step / STEPS))
@@ -107,6 +101,13 @@ class BreakEvens:
 
         with doing(f"looking for the bandwidth below which {scheme} is faster"):
             return highest_crossing(gap_s, self._marks)
+
+    def alone(self, names: Iterable[str]) -> BreakEven:
+        """Return the rate below which one device alone does more than all of them with any of `names`."""
+        alone_s = self._setting.cluster.world_size * self._setting.profile.alone_s()
+        return highest_crossing(
+            lambda step: alone_s - min(self._at(step).best(name).iteration_s for name in names), self._marks
+        )
 
     def _dense_s(self, step: int) -> float:
         """Return the seconds of tuned dense at a step of the scale."""

@@ -83,8 +83,6 @@ def _quality(advice: Ranking) -> Iterator[str]:
     assumed = [one.name for one in advice.entries if _assumes_rows(one)]
     if assumed:
         yield f"{', '.join(assumed)} assumes how many rows of an embedding table a batch touches (option touched)"
-    if names := sorted(one.name for one in advice.compressing if one.leaves_tensors_out):
-        yield f"one selection covers several tensors, so that nothing may be sent of some, in {', '.join(names)}"
 
 
 def _assumes_rows(entry: Entry) -> bool:

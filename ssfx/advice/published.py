@@ -7,9 +7,10 @@ or a user's repository, C a note that quotes a table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from math import inf, log
+from types import SimpleNamespace
 
 from ssfx.compressors import build
 from ssfx.core.files import loads, read
@@ -23,46 +24,18 @@ RATIO, SIZE = 1.5, 4.0
 _BITS = {"fp16": "16 bits", "bf16": "16 bits", "fp8": "few bits", "qsgd": "few bits"}
 
 
-@dataclass(frozen=True)
-class Point:
-    """One published end of a training beside its dense one; `worse_percent` below 0 is better than dense.
+Point = SimpleNamespace
+"""One published end of a training beside its dense one, by the columns of the file, and the address of its source.
 
-    `kind` is a scheme or compressor of ssfx, or a word for what is neither. `every` and `replicas`: how often and by
-    how many weights are exchanged, of local updates alone.
-    """
+`kind` is a scheme or compressor of ssfx, or a word for what is neither. `every` and `replicas`: how often and by how
+many weights are exchanged, of local updates alone. `worse_percent` below 0 is better than dense.
+"""
 
-    id: str
-    source: str
-    kind: str
-    method: str
-    sent: str
-    feedback: bool
-    transform: str
-    ratio: float | None
-    every: int | None
-    replicas: int | None
-    model: str
-    parameters: float
-    family: str
-    data: str
-    task: str
-    optimizer: str
-    metric: str
-    dense: float
-    compressed: float
-    worse_percent: float
-    more_tokens_percent: float | None
-    paired: str
-    place: str
-    grade: str
-    note: str
-    address: str
 
-    @property
-    def speaks(self) -> bool:
-        """Whether an answer may quote it: paired, not second-hand, and a gap of loss with what it is in tokens."""
-        in_tokens = self.task != "pretraining" or self.more_tokens_percent is not None
-        return self.paired == "dense" and self.grade in "AB" and in_tokens
+def speaks(point: Point) -> bool:
+    """Return whether an answer may quote it: paired, not second-hand, and a gap of loss with what it is in tokens."""
+    in_tokens = point.task != "pretraining" or point.more_tokens_percent is not None
+    return point.paired == "dense" and point.grade in "AB" and in_tokens
 
 
 @dataclass(frozen=True)
@@ -85,16 +58,13 @@ class Asked:
 def points() -> tuple[Point, ...]:
     """Return every point of the file."""
     held = read(data_dir() / "published_quality.json", loads)
-    rows = (dict(zip(held["columns"], values, strict=True)) for values in held["points"])
-    kept = [one.name for one in fields(Point) if one.name != "address"]
-    return tuple(
-        Point(**{name: row[name] for name in kept}, address=held["sources"][row["source"]]["address"]) for row in rows
-    )
+    rows = [Point(**dict(zip(held["columns"], values, strict=True))) for values in held["points"]]
+    return tuple(Point(**vars(row), address=held["sources"][row.source]["address"]) for row in rows)
 
 
 def matching(asked: Asked, among: Iterable[Point] | None = None) -> list[Point]:
     """Return the points that hold for what is asked: those of this size, or else of the nearest one."""
-    found = [point for point in (points() if among is None else among) if point.speaks and _holds(point, asked)]
+    found = [point for point in (points() if among is None else among) if speaks(point) and _holds(point, asked)]
     apart = [abs(log(point.parameters / asked.parameters)) for point in found]
     limit = max(log(SIZE), min(apart, default=0.0))
     return [point for point, far in zip(found, apart, strict=True) if far <= limit]

@@ -9,7 +9,6 @@ from typing import Any
 from ssfx.advice.sending import LIMIT, steps_of
 from ssfx.advice.setting import WHOLE, Setting, Trial
 from ssfx.advice.trust import Trust
-from ssfx.compressors import build
 from ssfx.core.spec import name_of
 from ssfx.schemes import schemes
 from ssfx.schemes.search.extra_steps import ExtraSteps
@@ -88,20 +87,12 @@ class Entry:
         """How many more steps they needed, as a share; None where it is unknown or the upper end above LIMIT."""
         return self.needed.share if self.needed.within(LIMIT) else None
 
-    @property
-    def leaves_tensors_out(self) -> bool:
-        """True when one selection covers several tensors, so that nothing may be sent of some."""
-        return any(len(one.tensors) > 1 and build(str(one.compressor)).sparse for one in self.trial.compressed)
-
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold of it."""
         step, known = self.trial.simulated, self.steps < inf
-        names = (
-            "scheme name type compressors rank iteration_s vs_dense work samples_per_s more_steps leaves_tensors_out"
-        )
+        names = "scheme name type compressors rank iteration_s vs_dense work samples_per_s more_steps"
         return {
             **{name: getattr(self, name) for name in names.split()},
-            "leaves_tensors_out": self.leaves_tensors_out,
             "title": self.trial.title,
             "options": dict(self.trial.options),
             "exposed_comm_s": step.exposed_comm_s,

@@ -9,7 +9,7 @@ from ssfx.advice.ranked import Entry as Entry
 from ssfx.advice.ranked import Ranking
 from ssfx.advice.screen import as_text, first_screen
 from ssfx.advice.sending import ways
-from ssfx.advice.setting import TUNED, Setting
+from ssfx.advice.setting import TUNED, Setting, Trial
 from ssfx.advice.trust import Trust, trust_in_sending
 from ssfx.core.errors import ConfigError
 from ssfx.core.progress import doing
@@ -32,7 +32,8 @@ def advise(setting: Setting, names: Iterable[str] | None = None, trust: Trust | 
     """
     if setting.cluster.world_size == 1:
         raise ConfigError(f"one device exchanges nothing, so there is nothing to compare on {setting.cluster.name} x1")
-    trials, left_out = [], []
+    trials: list[Trial] = []
+    left_out = []
     wanted = sorted({*(setting.names() if names is None else names), *TUNED})
     ranks = setting.cluster.world_size
     with doing(f"simulating {len(wanted)} schemes on {ranks} ranks"):

@@ -175,7 +175,6 @@ def _plain(advice: Advice, answer: Answer) -> dict[str, Any]:
         "facts": facts(answer),
         "why": details(advice),
         "gbps": setting.gbps,
-        "host_bound": setting.profile.host_bound,
         "origin": "simulated",
         "calibration": setting.system.origin.kind,
         "single_iteration_s": setting.profile.alone_s(),

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from ssfx.advice import cases as simulated_cases
-from ssfx.advice.cases import selection_of, sensitivity, sharding_of, simulate_case, unmoved
+from ssfx.advice.cases import memory_of, selection_of, sensitivity, sharding_of, simulate_case, unmoved
 from ssfx.advice.screen import worth
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.pictures import bars_svg, lines_svg, parts_of, write_page
@@ -24,7 +23,6 @@ from ssfx.perf_model.recorded_times import measured_on
 from ssfx.perf_model.target import Target
 from ssfx.simulator import Simulated, why
 from ssfx.simulator.pricing.degenerate import degenerated
-from ssfx.simulator.pricing.device_memory import DeviceMemory
 from ssfx.simulator.trace import save
 
 Outcome = tuple[Case, Target, Simulated]
@@ -186,7 +184,7 @@ def show(outcome: Outcome) -> None:
     case, target, step = outcome
     metrics, critical = _metrics(outcome), step.critical_s()
     click.secho(f"{_title(case)}, {_sparse(case) or 'dense'}", bold=True)
-    needed = memory_of(outcome)
+    needed = memory_of(*outcome)
     if needed and not needed.fits:
         click.secho(f"memory: {needed.text}", fg="yellow")
         return
@@ -227,7 +225,7 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
     rows = []
     profiles = [target.profile.origin.kind for _, target, _ in outcomes]
     for name, outcome, kind in zip(names, outcomes, profiles, strict=True):
-        step, metrics, needed = outcome[2], _metrics(outcome), memory_of(outcome)
+        step, metrics, needed = outcome[2], _metrics(outcome), memory_of(*outcome)
         if needed and not needed.fits:
             rows.append((name, *("-" for _ in header[1:-1]), "does not fit"))
             continue
@@ -257,7 +255,7 @@ def compare(outcomes: Sequence[Outcome], names: Sequence[str]) -> None:
 def _remarks(outcome: Outcome, whose: str = "") -> None:
     """Print how the plan came about, whether it is a plan of its scheme at all, and what other bandwidths would do."""
     case, target, step = outcome
-    if needed := memory_of(outcome):
+    if needed := memory_of(*outcome):
         click.secho(f"{whose}memory: {needed.text}", fg=None if needed.fits else "yellow")
         if not needed.fits:
             return
@@ -268,11 +266,6 @@ def _remarks(outcome: Outcome, whose: str = "") -> None:
     if case.world_size > 1:
         half_s, twice_s = sensitivity(case, target)
         click.echo(f"{whose}with half the bus bandwidth {_ms(half_s)}, with twice {_ms(twice_s)} per iteration")
-
-
-def memory_of(outcome: Outcome) -> DeviceMemory | None:
-    """Return the device memory that a rank of the case takes; None on hosts."""
-    return simulated_cases.memory_of(*outcome)
 
 
 def critical_paths(steps: Sequence[Simulated], names: Sequence[str]) -> None:
@@ -301,7 +294,7 @@ def _origins(outcomes: Sequence[Outcome]) -> None:
 def plain(outcome: Outcome) -> dict[str, Any]:
     """Return a step as what JSON can hold."""
     case, target, step = outcome
-    needed = memory_of(outcome)
+    needed = memory_of(*outcome)
     return {
         **picked(case, "model world_size batch_size precision scheme compressor density calibration"),
         "cluster": str(case.cluster),

@@ -113,10 +113,3 @@ def test_published_quality_is_never_a_yes():
     assert answer.best.name == "hierarchical_fp16"
     assert ("ddp_4bit", "arXiv 2410.15526 (NeurIPS 2024)") in [(name, one.address) for name, one in answer.published]
     assert "about +21 % tokens" in facts(answer)["PUBLISHED"]
-
-
-def test_ranks_of_a_model_in_shards_are_not_held_against_a_whole_one():
-    words = "model=llama3_8b cluster=aws_p5 precision=bf16 cluster.inter.gbps=1 sharding=hsdp"
-    answer = asked(words, "ddp", "ddp_fp16", "powersgd")
-    assert answer.now.work < 1
-    assert (answer.answer, answer.alone_is_faster) == ("unknown", False)

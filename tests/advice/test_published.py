@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssfx.advice.published import Asked, local_updates, matching, optimizer_class, points, published_of, quotes
+from ssfx.advice.published import Asked, local_updates, matching, optimizer_class, points, published_of, quotes, speaks
 from ssfx.config.advice_question import resolve_setting
 
 BOX = "cluster=box cluster.link=10gbe"
@@ -77,6 +77,6 @@ def test_another_size_is_said_and_only_the_nearest_counts():
 
 def test_what_no_answer_may_quote():
     """Second-hand numbers, other baselines, gaps of loss without tokens, and optimizers that changed."""
-    silent = [one for one in points() if not one.speaks]
+    silent = [one for one in points() if not speaks(one)]
     assert {"autoloco", "covenant", "demo", "megatron"} <= {one.source for one in silent}
     assert optimizer_class("AdamW in, Nesterov out") == optimizer_class("adam") != optimizer_class("SGD momentum")

@@ -123,11 +123,6 @@ def test_two_times_are_compared_and_not_their_ranks():
     assert all(one.unclear(one.compressing[0]) for one in (timed(1.2, 1.0), timed(1.2, 1.0, 1.5)))
 
 
-def test_schemes_that_leave_whole_tensors_out_are_named():
-    advice = advise(setting(), ["fused_all", "per_tensor", "powersgd"])
-    assert details(advice)[-1].endswith("in fused_all")
-
-
 def test_a_scheme_without_times_is_left_out_with_the_reason():
     where = setting()
     known = {name: codec for name, codec in where.system.codecs.items() if name != "topk"}

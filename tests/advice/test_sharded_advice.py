@@ -27,7 +27,8 @@ def test_a_model_that_does_not_fit_whole_has_advice_in_shards() -> None:
 
 def test_faster_methods_are_named_but_not_recommended() -> None:
     answer = answer_of(advise(resolve_setting(f"{WORDS} cluster.inter.gbps=1 sharding=hsdp".split()), NAMES))
-    assert answer.answer == "unknown"
+    assert answer.now.work < 1
+    assert (answer.answer, answer.alone_is_faster) == ("unknown", False)
     assert answer.best is None
     assert {one.name for one in answer.faster} >= {"powersgd", "topk"}
 

@@ -11,7 +11,6 @@ from refusals import output, refusal
 from ssfx.advice.trust import Trust
 from ssfx.core import machine
 from ssfx.core.numbers import rounded
-from ssfx.perf_model.recorded_times import recorded_profile, recorded_system
 from ssfx.schemes import schemes
 
 WORDS = ("model=resnet_tiny", "cluster=acpsgd_10gbe", "density=0.02")
@@ -82,36 +81,12 @@ def test_a_borrowed_error_is_told(run_advise):
     assert not any("borrowed" in sentence for sentence in own["why"])
 
 
-def test_options_of_the_cluster_count(run_advise):
-    slow = json.loads(run_advise(*WORDS, "cluster.inter.gbps=0.5", "--json"))
-    fast = json.loads(run_advise(*WORDS, "--json"))
-    assert slow["gbps"] == 0.5
-    assert max(one["iteration_s"] for one in slow["schemes"]) > max(one["iteration_s"] for one in fast["schemes"])
-
-
 def test_options_of_the_cluster_are_in_its_name(run_advise):
     words = ("model=resnet_tiny", "cluster=64gpu", "cluster.nodes=2", "cluster.nics_per_node=4")
     name = "64gpu(nics_per_node=4,nodes=2)"
     assert run_advise(*words).startswith(f"resnet_tiny on {name}: 8 x a100, 4 x 200 Gbit/s between nodes (slower")
     found = json.loads(run_advise(*words, "--json"))
     assert (found["cluster"], found["devices"], found["gbps"]) == (name, 8, 200)
-
-
-def test_other_nodes_than_were_recorded_are_nominal(run_advise):
-    words = ("model=resnet_tiny", "cluster=local", "device=cpu")
-    found = json.loads(run_advise(*words, "cluster.nodes=2", "--json"))
-    assert (found["cluster"], found["devices"], found["calibration"]) == ("local(nodes=2)", 4, "nominal")
-    assert json.loads(run_advise(*words, "world_size=4", "--json"))["calibration"] == "measured"
-
-
-def test_measured_costs_name_the_machine_and_that_they_are_shipped(run_advise):
-    system, profile = recorded_system("local", 2), recorded_profile("resnet_tiny", "cpu", 2).origin
-    costs, codec = system.origin, system.codec("dgc").origin
-    lines = run_advise("model=resnet_tiny", "cluster=local").splitlines()
-    assert f"costs: measured on {costs.hardware}, {costs.date}. {costs.note}" in lines
-    assert f"compressor times: measured on {codec.hardware}, {codec.date} for dgc, topk" in lines
-    assert f"profile: measured, cpu on {profile.hardware}, {profile.date}. {profile.note}" in lines
-    assert costs.note.endswith("; shipped with ssfx")
 
 
 def test_gpus_that_are_here_are_not_given_the_times_of_a_cpu(monkeypatch, capsys):
