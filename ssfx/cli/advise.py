@@ -165,7 +165,7 @@ def _origins(advice: Advice) -> None:
 def _plain(advice: Advice, answer: Answer) -> dict[str, Any]:
     """Return the fields of the answer, its sentences, and what stands behind them."""
     setting, found = advice.setting, break_evens(advice)
-    needed, plain = setting.memory(advice.dense.trial), answer.plain()
+    plain = answer.plain()
     for one in plain["schemes"]:
         even = found.get(one["name"])
         gbps = even and (None if even.gbps == inf else even.gbps)
@@ -177,11 +177,9 @@ def _plain(advice: Advice, answer: Answer) -> dict[str, Any]:
         "gbps": setting.gbps,
         "origin": "simulated",
         "calibration": setting.system.origin.kind,
-        "single_iteration_s": setting.profile.alone_s(),
         "costs": asdict(setting.system.origin),
         "profile": asdict(setting.profile.origin),
         "compressor_times": advice.codec_kinds,
         "exchanges": setting.cluster.exchange_text,
-        "memory_bytes": needed and needed.plain(),
         "left_out": dict(advice.left_out),
     }

@@ -9,7 +9,6 @@ import pytest
 from refusals import output, refusal
 
 from ssfx.advice.trust import Trust
-from ssfx.core import machine
 from ssfx.core.numbers import rounded
 from ssfx.schemes import schemes
 
@@ -87,12 +86,6 @@ def test_options_of_the_cluster_are_in_its_name(run_advise):
     assert run_advise(*words).startswith(f"resnet_tiny on {name}: 8 x a100, 4 x 200 Gbit/s between nodes (slower")
     found = json.loads(run_advise(*words, "--json"))
     assert (found["cluster"], found["devices"], found["gbps"]) == (name, 8, 200)
-
-
-def test_gpus_that_are_here_are_not_given_the_times_of_a_cpu(monkeypatch, capsys):
-    monkeypatch.setattr(machine, "gpus", lambda: ("A", "A", "A", "A"))
-    said = refusal(capsys, "advise", "model=resnet_tiny", "cluster=local")
-    assert "nothing is known about time on the cuda devices of cluster=local" in said
 
 
 @pytest.mark.parametrize(
