@@ -5,7 +5,7 @@ from collections import Counter
 
 from ssfx.core.user_code import is_own
 from ssfx.perf_model.devices import has_sheet
-from ssfx.perf_model.operator_counts import COLUMNS, ModelWork, counted, model_work
+from ssfx.perf_model.operator_counts import ModelWork, counted, model_work
 from ssfx.perf_model.roofline import counted_profile
 from ssfx.planning.profile import Profile
 
@@ -26,7 +26,7 @@ def alike(profile: Profile) -> str:
     mine = _shapes(profile)
     near = {name: (mine & _shapes(model_work(name))).total() for name in counted()}
     name = max(near, key=lambda one: near[one])
-    theirs = _shapes(work := model_work(name))
+    theirs = _shapes(model_work(name))
     if near[name] < SAME * max(mine.total(), theirs.total()):
         return ""
     inside = re.search(r"(bf16|fp16) where the model says so", profile.origin.note)
@@ -45,26 +45,8 @@ def alike(profile: Profile) -> str:
     ]
     return (
         f"model={name} has these tensors, and a step alone takes {1e3 * other.alone_s():.1f} ms there, "
-        f"{1e3 * profile.alone_s():.1f} here: {'; '.join(parts)}. {_facts(work, profile.batch_size, mine, theirs)}"
+        f"{1e3 * profile.alone_s():.1f} here: {'; '.join(parts)}"
     )
-
-
-def _facts(work: ModelWork, batch_size: int, mine: Counter[Shape], theirs: Counter[Shape]) -> str:
-    """Return what is known of the other model that an own one may do otherwise."""
-    rows = [dict(zip(COLUMNS, work.rows[i], strict=True)) for i in (*work.forward, *work.backward)]
-    moved = sum(batch_size * row["other_bytes"] + row["other_bytes_fixed"] for row in rows)
-    facts = [
-        f"It is counted on {work.inputs} a sample, {sum(row['kernels'] for row in rows):,.0f} kernels a step, of which "
-        f"those that are no products (norms, activations, dropout, softmax) move {moved / 1e9:.3g} GB"
-    ]
-    if work.attention_bytes:
-        facts.append(f"its attention is not fused and keeps {work.attention_bytes / 1e6:.0f} MB of scores a sample")
-    if others := [*(theirs - mine)]:
-        both = (
-            ", ".join("x".join(map(str, one)) for one in sorted(several)[:3]) for several in (others, mine - theirs)
-        )
-        facts.append("it has tensors of " + ", and yours of ".join(both))
-    return ", ".join(facts)
 
 
 def _shapes(of: Profile | ModelWork) -> Counter[Shape]:

@@ -28,10 +28,11 @@ Word = Literal["yes", "no", "close", "unknown"]
 
 @dataclass(frozen=True)
 class Accumulated:
-    """`passes` of forward and backward before one exchange: devices' worth of work."""
+    """`passes` of forward and backward before one exchange, the work that is, and the batch over that of now."""
 
     passes: int
     work: float
+    batch_times: float
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Answer:
     nodes: int
     network: str
     batch_size: int
+    accumulate: int
     precision: str
     density: float
     """Of every scheme that selects."""
@@ -62,7 +64,7 @@ class Answer:
     """The fastest of recorded quality and scored times that compresses."""
     most: float
     """The share of tuned dense's step that a free network would save."""
-    accumulate: Accumulated | None
+    fewer: Accumulated | None
     """With tuned dense, for HALF of the devices' work; with the best known way for more than one device's."""
     pays_from_gbps: float | None
     """The rate of a link from which on several devices are faster than one; None where they are, or it has no rate."""
@@ -72,7 +74,7 @@ class Answer:
     """Those of recorded quality, of whose way of sending no time was ever scored."""
     more_steps: float | None
     """What the best needs more than dense training, as a share; `steps_between` which, by so many recorded `runs`."""
-    steps_between: tuple[float, float] | None
+    steps_between: tuple[float | None, float | None]
     runs: int
     quality: str
     published: tuple[tuple[str, Quote], ...]
@@ -130,21 +132,22 @@ def answer_of(advice: Ranking) -> Answer:
         nodes=cluster.nodes,
         network=cluster.network_text,
         batch_size=profile.batch_size,
+        accumulate=setting.accumulate,
         precision=setting.precision,
         density=setting.density,
         sharding=setting.sharding.text if setting.sharding else "",
         answer="no" if alone_is_faster else word,
-        alone_samples_per_s=profile.batch_size / profile.alone_s(),
+        alone_samples_per_s=setting.samples / setting.alone_s,
         now=Entry(setting.as_it_comes(), setting, dense.iteration_s),
         dense=dense,
         best=best,
-        most=max(0.0, 1 - profile.alone_s() / dense.iteration_s),
-        accumulate=_accumulated(advice, known, 1.0) if alone_is_faster else _accumulated(advice, dense, HALF * devices),
+        most=max(0.0, 1 - setting.alone_s / dense.iteration_s),
+        fewer=_accumulated(advice, known, 1.0) if alone_is_faster else _accumulated(advice, dense, HALF * devices),
         pays_from_gbps=_pays_from_gbps(advice, known) if alone_is_faster else None,
         faster=tuple(one for one in ahead if one.more_steps is None),
         unchecked=tuple(one for one in ahead if one.more_steps is not None),
         more_steps=best.more_steps if best else None,
-        steps_between=_between(best) if best else None,
+        steps_between=(best.needed.low, best.needed.high) if best else (None, None),
         runs=best.needed.runs if best else 0,
         quality=best.needed.source if best else "",
         published=tuple(_published(advice, ahead)),
@@ -156,27 +159,22 @@ def answer_of(advice: Ranking) -> Answer:
     )
 
 
-def _between(best: Entry) -> tuple[float, float] | None:
-    low, high = best.needed.low, best.needed.high
-    return None if low is None or high is None else (low, high)
-
-
 def _accumulated(advice: Ranking, entry: Entry, work: float) -> Accumulated | None:
     """Return the fewest passes before an exchange with which all devices do so much work; None where one does.
 
     Seconds of a step are linear in the passes: all but the last compute alone.
     """
     setting, devices = advice.setting, advice.setting.cluster.world_size
-    first_s, alone_s = entry.iteration_s, setting.profile.alone_s()
-    more_s = setting.accumulated_s(entry.trial, 2) - first_s
-    alone_more_s = setting.profile.alone_s(2) - alone_s
+    passes, first_s, alone_s = setting.accumulate, entry.iteration_s, setting.alone_s
+    more_s = setting.accumulated_s(entry.trial, passes + 1) - first_s
+    alone_more_s = setting.profile.alone_s(passes + 1) - alone_s
     # devices (alone_s + n alone_more_s) = work (first_s + n more_s), of n further passes
     slope = devices * alone_more_s - work * more_s
     further = (work * first_s - devices * alone_s) / slope if slope > 0 else inf
     if further <= 0 or further >= MOST_PASSES:
         return None
     n = ceil(further)
-    return Accumulated(n + 1, devices * (alone_s + n * alone_more_s) / (first_s + n * more_s))
+    return Accumulated(n + passes, devices * (alone_s + n * alone_more_s) / (first_s + n * more_s), n / passes + 1)
 
 
 def _pays_from_gbps(advice: Ranking, known: Entry) -> float | None:

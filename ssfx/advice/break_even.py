@@ -104,7 +104,7 @@ class BreakEvens:
 
     def alone(self, names: Iterable[str]) -> BreakEven:
         """Return the rate below which one device alone does more than all of them with any of `names`."""
-        alone_s = self._setting.cluster.world_size * self._setting.profile.alone_s()
+        alone_s = self._setting.cluster.world_size * self._setting.alone_s
         return highest_crossing(
             lambda step: alone_s - min(self._at(step).best(name).iteration_s for name in names), self._marks
         )

@@ -33,7 +33,7 @@ def _time(advice: Ranking) -> Iterator[str]:
     exposed = dense.trial.simulated.exposed_comm_s / dense.iteration_s
     yield (
         f"tuned dense ({dense.trial.title}, {1e3 * dense.iteration_s:.1f} ms a step) waits for communication in "
-        f"{exposed:.1%} of its step; a device alone takes {1e3 * setting.profile.alone_s():.1f} ms"
+        f"{exposed:.1%} of its step; a device alone takes {1e3 * setting.alone_s:.1f} ms"
     )
     for entry in [*filter(None, [best]), *(one for one in advice.compressing[:1] if one is not best)]:
         yield from why(dense.trial.simulated, entry.trial.simulated, ("tuned dense", entry.name))

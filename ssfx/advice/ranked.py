@@ -51,12 +51,12 @@ class Entry:
     @property
     def work(self) -> float:
         """How many devices' work all of them do."""
-        return self.setting.cluster.world_size * self.setting.profile.alone_s() / self.iteration_s
+        return self.setting.cluster.world_size * self.setting.alone_s / self.iteration_s
 
     @property
     def samples_per_s(self) -> float:
         """Samples of all devices in a second."""
-        return self.setting.cluster.world_size * self.setting.profile.batch_size / self.iteration_s
+        return self.setting.cluster.world_size * self.setting.samples / self.iteration_s
 
     @property
     def type(self) -> str:

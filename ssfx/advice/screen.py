@@ -26,7 +26,8 @@ WORDS = {
 
 def first_screen(answer: Answer) -> list[tuple[str, str]]:
     """Return what was asked, the facts by their labels, and what to beware of, each with what stands before it."""
-    precision = "" if answer.precision == "fp32" else f" in {answer.precision}"
+    precision = f" x {answer.accumulate}" if answer.accumulate > 1 else ""
+    precision += "" if answer.precision == "fp32" else f" in {answer.precision}"
     shared = f", {answer.sharding}" if answer.sharding else ""
     asked = (
         f"{answer.model} on {answer.cluster}: {answer.devices} x {answer.device}, {answer.network}, batch "
@@ -108,8 +109,8 @@ def _free(answer: Answer) -> str:
     found, faster = [], answer.now.iteration_s / answer.dense.iteration_s
     if faster > 1 + WORTH:
         found.append(f"{answer.dense.trial.title} {times(faster)}")
-    if more := answer.accumulate:
-        found.append(f"accumulate={more.passes}: work of {rounded(more.work, 2)} ({more.passes}x the batch)")
+    if more := answer.fewer:
+        found.append(f"accumulate={more.passes}: work of {rounded(more.work, 2)} ({more.batch_times:.2g}x the batch)")
     return "; ".join(found) or "nothing is left to win without another method"
 
 
@@ -118,9 +119,8 @@ def _to_win(answer: Answer) -> str:
     found = []
     if answer.pays_from_gbps is not None:
         found.append(f"from {rounded(answer.pays_from_gbps, 2)} Gbit/s with {words(answer.known)}")
-    if answer.accumulate:
-        passes = answer.accumulate.passes
-        found.append(f"accumulate={passes} ({passes}x the batch)")
+    if more := answer.fewer:
+        found.append(f"accumulate={more.passes} ({more.batch_times:.2g}x the batch)")
     return "; or ".join([*found, "DiLoCo (not in ssfx)"])
 
 
@@ -137,10 +137,10 @@ def _quality(answer: Answer) -> str:
     unlike = "; no published pair for the faster" if answer.faster and not answer.published else ""
     if answer.best is None:
         return f"of what is faster nothing is recorded that holds here{unlike}"
-    if not answer.runs or answer.steps_between is None:
+    first, last = answer.steps_between
+    if not answer.runs or first is None or last is None:
         return f"{words(answer.best)}: counts as dense, as no run holds here{unlike}"
-    low, high = (f"{share:+.0%}" for share in answer.steps_between)
-    span = low if low == high else f"{low} to {high}"
+    span = " to ".join(dict.fromkeys((f"{first:+.0%}", f"{last:+.0%}")))
     return f"{words(answer.best)}: {span} steps ({answer.runs} runs of small networks){unlike}"
 
 

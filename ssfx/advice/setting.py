@@ -107,6 +107,8 @@ class Setting:
     density: float = 0.01
     system_of: Callable[[Cluster], TimingModel] = system_on
     precision: str = "fp32"
+    accumulate: int = 1
+    """Passes of forward and backward before one exchange."""
     train_steps: int | None = None
     clipped: bool | None = None
     fine_tuning: bool = False
@@ -126,7 +128,19 @@ class Setting:
     @cached_property
     def network(self) -> Network:
         """What trains here, as records of quality know it."""
-        return replace(Network.of(self.profile), clipped=self.clipped)
+        found = Network.of(self.profile)
+        batch = found.batch and found.batch * self.accumulate
+        return replace(found, clipped=self.clipped, batch=batch)
+
+    @property
+    def alone_s(self) -> float:
+        """Seconds of a step of one device alone."""
+        return self.profile.alone_s(self.accumulate)
+
+    @property
+    def samples(self) -> int:
+        """Samples of a device and step."""
+        return self.profile.batch_size * self.accumulate
 
     @property
     def steps(self) -> int:
@@ -226,7 +240,7 @@ class Setting:
         sharding = replace(sharding, reshard_after_forward=sharding.reshard_after_forward and WHOLE not in given)
         sums = over_shards(self.shard_compressor)
         found = plan_sharded(self.profile, sharding, Asked(scheme, options), sums, self.others, self._mesh)
-        return Trial(scheme, given, simulate_sharded(found, self.profile, self._mesh))
+        return Trial(scheme, given, simulate_sharded(found, self.profile, self._mesh, accumulate=self.accumulate))
 
     def trial(self, scheme: str, given: Mapping[str, Any]) -> Trial:
         """Return `scheme` planned and simulated with the options `given`."""
@@ -237,4 +251,4 @@ class Setting:
         nodes = self.cluster.devices_per_node if self.cluster.nodes > 1 else 0
         plan = make_plan(scheme, self.profile, costs, schemes[scheme].for_nodes(given, nodes))
         plan = exempted(plan, exempt_by_name(plan.tensors, self.others.exempt))
-        return Trial(scheme, given, simulate(plan, self.profile, self.system))
+        return Trial(scheme, given, simulate(plan, self.profile, self.system, accumulate=self.accumulate))

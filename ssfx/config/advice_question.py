@@ -28,6 +28,7 @@ ADVICE_KEYS = (
     "cluster",
     "density",
     "batch_size",
+    "accumulate",
     "optimizer",
     "clip_norm",
     "world_size",
@@ -111,6 +112,7 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
     return replace(
         setting,
         density=density,
+        accumulate=settings.accumulate,
         train_steps=train_steps,
         fine_tuning=fine_tuning,
         sharding=shared,

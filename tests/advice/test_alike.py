@@ -13,9 +13,6 @@ def test_an_own_model_with_the_tensors_of_another_and_other_times_says_in_what_t
     said = alike(faster)
     assert said.startswith("model=gpt2 has these tensors, and a step alone takes 95.0 ms there, 76.1 here: forward ")
     assert "backward" not in said
-    assert "its attention is not fused and keeps" in said
     assert alike(replace(faster, model="gpt2")) == ""
-    first = replace(found.tensors[0], shape=(3, 5))
-    assert "it has tensors of 768, and yours of 3x5" in alike(replace(faster, tensors=(first, *found.tensors[1:])))
     few = replace(faster, tensors=found.tensors[:9], ready_gap_s=found.ready_gap_s[:9])
     assert alike(few) == ""

@@ -63,7 +63,7 @@ def test_it_is_no_where_one_device_alone_is_faster_than_all():
 def test_what_it_takes_for_several_devices_to_win_is_the_truth():
     answer = asked(f"model=gpt2 {TWO}")
     assert answer.pays_from_gbps is not None
-    assert answer.accumulate is not None
+    assert answer.fewer is not None
     link = "cluster.inter.gbps={:g} cluster.inter.efficiency={:g} cluster.inter.latency_s={:g}"
     inter = resolve_setting(f"model=gpt2 {TWO}".split()).cluster.inter
     below, above = (
@@ -72,7 +72,7 @@ def test_what_it_takes_for_several_devices_to_win_is_the_truth():
     )
     assert (below.alone_is_faster, above.alone_is_faster) == (True, False)
     where = resolve_setting(f"model=gpt2 {TWO}".split())
-    passes = answer.accumulate.passes
+    passes = answer.fewer.passes
     for number, wins in ((passes - 1, False), (passes, True)):
         took_s = where.accumulated_s(where.best("ddp_fp16"), number)
         assert (2 * where.profile.alone_s(number) >= took_s) is wins
@@ -81,10 +81,10 @@ def test_what_it_takes_for_several_devices_to_win_is_the_truth():
 
 def test_accumulation_is_free_and_gives_half_of_the_devices():
     answer = asked(BERT)
-    assert answer.accumulate is not None
-    assert answer.accumulate.work >= 16 > answer.now.work
-    assert f"accumulate={answer.accumulate.passes}: work of" in facts(answer)["FREE"]
-    assert asked("model=resnet50 cluster=64gpu").accumulate is None
+    assert answer.fewer is not None
+    assert answer.fewer.work >= 16 > answer.now.work
+    assert f"accumulate={answer.fewer.passes}: work of" in facts(answer)["FREE"]
+    assert asked("model=resnet50 cluster=64gpu").fewer is None
 
 
 def test_the_slower_the_network_the_more_sixteen_bits_inside_nodes_gain():
@@ -113,3 +113,12 @@ def test_published_quality_is_never_a_yes():
     assert answer.best.name == "hierarchical_fp16"
     assert ("ddp_4bit", "arXiv 2410.15526 (NeurIPS 2024)") in [(name, one.address) for name, one in answer.published]
     assert "about +21 % tokens" in facts(answer)["PUBLISHED"]
+
+
+def test_what_is_free_is_what_its_words_give():
+    answer = asked(BERT)
+    assert answer.fewer is not None
+    more = asked(f"{BERT} accumulate={answer.fewer.passes}")
+    assert more.dense.work == pytest.approx(answer.fewer.work, rel=0.01)
+    assert more.fewer is None
+    assert f"batch 4 each x {answer.fewer.passes}, " in as_text(first_screen(more))
