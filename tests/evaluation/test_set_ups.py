@@ -83,7 +83,7 @@ def test_set_ups_are_counted_by_hand():
     assert whole.most_gbps == 1
     assert "In 1 of 4 simulated configurations that fit, compression surely shortens the time" in whole.sentence
     assert "at most 1 Gbit/s per GPU" in whole.sentence
-    assert "the time to quality is shorter, by low rank: 3 runs of 2 networks. For" in whole.sentence
+    assert "the time to quality is shorter, by runs of low rank (3 runs of 2 networks). For" in whole.sentence
     assert "For the other 1 the quality is unknown" in whole.sentence
     none = counted(every[2:]).sentence
     assert "In 0 of 1 simulated" in none
@@ -117,8 +117,8 @@ def test_methods_of_a_plan_tell_its_quality_and_its_way_of_sending():
 
 def test_classes_of_records_are_named_once() -> None:
     records = ["b: 9 runs of 2 networks, 3 of them of x", "a: 5 runs of 3 networks, 1 of them of y"]
-    said = "a: 5 runs of 3 networks, b: 9 runs of 2 networks"
-    assert (together([*records, records[0]]), together([])) == (said, "")
+    said = "a (5 runs of 3 networks) and b (9 runs of 2 networks)"
+    assert (together([*records, records[0], "in 16 bits, unrecorded"]), together([])) == (said, "")
 
 
 def test_nothing_that_does_not_fit_is_counted(committed: list[Row], found: list[CheckedPlace]):

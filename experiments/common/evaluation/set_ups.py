@@ -179,17 +179,16 @@ def _network(model: str, optimizer: str, batch: int) -> Network:
 
 
 @cache
-def _sending(methods: str, model: str, optimizer: str, batch: int) -> tuple[tuple[str, ...], ExtraSteps]:
+def _sending(methods: str, model: str, optimizer: str, batch: int, ranks: int) -> tuple[tuple[str, ...], ExtraSteps]:
     """Return how a row's methods send, and the steps they need; many rows have the same ones."""
-    plan = plan_of(loads(methods))
+    plan = replace(plan_of(loads(methods)), world_size=ranks)
     return ways(plan), steps_of(plan, _network(model, optimizer, batch), TRAIN_STEPS)
 
 
 def _method(row: Row, network: str) -> CheckedMethod:
     case = row.case
-    sends, needed = _sending(
-        json.dumps(row.manifest["methods"]), case.model, case.optimizer, case.batch_size * case.accumulate
-    )
+    methods, batch = json.dumps(row.manifest["methods"]), case.batch_size * case.accumulate
+    sends, needed = _sending(methods, case.model, case.optimizer, batch, case.world_size)
     # No sharded step on GPUs was checked: errors of others say nothing of it.
     trust = trust_in_sending("nominal", sends, network) if case.sharding == "none" else None
     more_steps = needed.share if needed.within(LIMIT) else None
@@ -230,7 +229,7 @@ class Counted:
         """What holds, in a few sentences."""
         where = f"; nine in ten of these have at most {self.most_gbps:.3g} Gbit/s per GPU" if self.sure else ""
         known = (
-            f"In {self.known:,} of those the time to quality is shorter, by {together(self.records)}. For the "
+            f"In {self.known:,} of those the time to quality is shorter, by runs of {together(self.records)}. For the "
             f"other {self.faster - self.known:,}"
             if self.known
             else "For all of those"
@@ -238,13 +237,14 @@ class Counted:
         return (
             f"In {self.sure:,} of {self.set_ups:,} simulated configurations that fit, compression surely shortens the "
             f"time to quality{where}. In {self.faster:,} it shortens the step by its times. {known} the quality is "
-            "unknown, because no run is recorded of such a network at such a compression, or worse"
+            "unknown, because no run is recorded of such a network or of such a batch, or worse"
         )
 
 
 def together(records: Iterable[str]) -> str:
-    """Return what records rest on: the classes of methods, each with its runs and networks."""
-    return ", ".join(sorted({record.partition(",")[0] for record in records}))
+    """Return what records rest on: the classes of methods, each with its runs and networks; not 16 bits unrecorded."""
+    classes = {record.partition(",")[0] for record in records if ":" in record}
+    return " and ".join(f"{kind} ({runs})" for kind, _, runs in (one.partition(": ") for one in sorted(classes)))
 
 
 def counted(found: Iterable[CheckedPlace]) -> Counted:
