@@ -145,7 +145,6 @@ def test_gpus_are_used_when_they_are_here(monkeypatch):
 
 NOT_OF_AUTHORS = (
     "achieved_density",
-    "horizon",
     "long_quality",
     "profiling_overhead",
     "quickstart",
