@@ -14,7 +14,6 @@ from statistics import median
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import read_json
-from ssfx.core.origin import Kind
 from ssfx.core.paths import data_dir
 from ssfx.core.rows import METRICS, Row
 from ssfx.simulator.pricing.degenerate import FAR
@@ -120,7 +119,7 @@ class Panel:
     SCHEME_ORDER. `single` holds the dense runs of one worker alone.
     """
 
-    kind: Kind
+    kind: str
     hardware: str
     case: Case
     bars: dict[str, list[Row]]
@@ -209,7 +208,7 @@ def panels(rows: Sequence[Row]) -> list[Panel]:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         key = (
-            row.origin.kind,
+            row.kind,
             row.case.costs,
             row.origin.hardware,
             *(str(getattr(row.case, name)) for name in _SHARED),
@@ -220,8 +219,7 @@ def panels(rows: Sequence[Row]) -> list[Panel]:
         single = _newest([row for row in group if row.case.world_size == 1 and row.case.density is None])
         for world_size in sorted({row.case.world_size for row in group} - {1}):
             same = _newest([row for row in group if row.case.world_size == world_size])
-            origin = same[0].origin
-            shown.append(Panel(origin.kind, origin.hardware, same[0].case, _bars(same), single))
+            shown.append(Panel(same[0].kind, same[0].origin.hardware, same[0].case, _bars(same), single))
     return shown
 
 
