@@ -8,6 +8,7 @@ import pytest
 from evaluation.long_runs import long_row
 
 from experiments.common.figures.discovery import discover
+from experiments.common.pages.horizon import horizon_block
 from ssfx.core.rows import Row
 
 FIGURE = discover()["horizon.quality"]
@@ -49,6 +50,13 @@ def test_a_method_that_lags_and_ends_lower_has_both_numbers(tmp_path: Path) -> N
 def test_a_method_that_catches_up_says_so() -> None:
     said = FIGURE.finding(FIGURE.select(rows(topk=(0.1, 0.2, 0.35, 0.5, 0.6, 0.61))))
     assert "top-k, 1 % -1.7%, +67% and +0% steps" in said
+
+
+def test_the_table_has_the_range_of_dense_seeds_and_the_gap_of_a_method() -> None:
+    _, _, dense, method = horizon_block([*rows(), long_row("ddp", 0.5)]).splitlines()
+    assert dense == "| vgg_small_cifar10 | dense | 2 | 0.615 | 0.6 to 0.63 | - | - |"
+    assert method == "| vgg_small_cifar10 | top-k, 1 % | 1 | 0.57 | +5.0% | +100% | never |"
+    assert horizon_block([]).startswith("*No such rows are committed yet")
 
 
 @pytest.mark.parametrize("kept", [rows()[:3], rows()[3:], []])
