@@ -205,7 +205,7 @@ def facts(panels: Sequence[Panel], *, spread: bool = True) -> list[str]:
 
     `spread` says that the figure draws whiskers over the runs.
     """
-    lines = sorted({f"{panel.kind} on {panel.hardware}; {panel.conditions}." for panel in panels})
+    lines = sorted({f"{panel.words} on {panel.hardware}; {panel.conditions}." for panel in panels})
     disturbed = max(panel.background_cores for panel in panels)
     if disturbed >= 0.1:
         lines.append(f"Other programs kept up to {disturbed:.1f} cores busy during a run.")

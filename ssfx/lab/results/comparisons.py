@@ -14,6 +14,7 @@ from statistics import median
 from ssfx.core.case import Case
 from ssfx.core.errors import RunError
 from ssfx.core.files import read_json
+from ssfx.core.origin import Kind
 from ssfx.core.paths import data_dir
 from ssfx.core.rows import METRICS, Row
 from ssfx.simulator.pricing.degenerate import FAR
@@ -119,7 +120,7 @@ class Panel:
     SCHEME_ORDER. `single` holds the dense runs of one worker alone.
     """
 
-    kind: str
+    kind: Kind
     hardware: str
     case: Case
     bars: dict[str, list[Row]]
@@ -141,9 +142,14 @@ class Panel:
         return f"{self.case.model} on {self.case.cluster}, {self.how}" if self.case.calibration else self.case.model
 
     @property
+    def words(self) -> str:
+        """What the rows are, as `Row.kind` says."""
+        return next(row.kind for rows in self.bars.values() for row in rows)
+
+    @property
     def how(self) -> str:
-        """The origin, with the kind of costs that simulated runs rest on."""
-        return f"{self.kind} ({self.case.costs})" if self.case.costs else self.kind
+        """The same, with the kind of costs that simulated times rest on."""
+        return f"{self.words} ({self.case.costs})" if self.case.costs else self.words
 
     def extrapolated(self, label: str) -> bool:
         """True when a bar rests on costs beyond the range that they are known for."""
@@ -219,7 +225,8 @@ def panels(rows: Sequence[Row]) -> list[Panel]:
         single = _newest([row for row in group if row.case.world_size == 1 and row.case.density is None])
         for world_size in sorted({row.case.world_size for row in group} - {1}):
             same = _newest([row for row in group if row.case.world_size == world_size])
-            shown.append(Panel(same[0].kind, same[0].origin.hardware, same[0].case, _bars(same), single))
+            origin = same[0].origin
+            shown.append(Panel(origin.kind, origin.hardware, same[0].case, _bars(same), single))
     return shown
 
 
