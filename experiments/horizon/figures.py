@@ -40,7 +40,7 @@ def _draw(figure: Figure, rows: list[Row]) -> Picture | None:
     canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=4, columnspacing=1.2)
     used = [run.row for runs in tasks.values() for some in runs.values() for run in some]
     said = origin(used, "a line for each of")
-    say_origin(canvas, caption_text([f"{said} Crosses: never reached."], canvas.get_figwidth()))
+    say_origin(canvas, caption_text([f"{said} Crosses: never reached, at the end of the run."], canvas.get_figwidth()))
     return canvas, table, used
 
 
@@ -62,7 +62,7 @@ def _lines(task: str, words: str, run: Run) -> list[dict[str, Any]]:
 
 
 def finding(rows: list[Row]) -> str:
-    """Return by method and task how much worse runs end, and their extra steps early and to the end of dense training.
+    """Return by method and task how much worse runs end, and their extra steps early and late.
 
     In brackets after a task stands the range of its dense seeds: smaller gaps are ties.
     """
@@ -90,6 +90,6 @@ HORIZON = Figure(
     notes=(
         "No paper's figure: small networks to the end of a schedule that falls to zero. Percentages are how much worse "
         "the best quality is than that of dense training of the same seed, then extra steps to what dense training had "
-        "reached after a fifth of its steps, and in all.",
+        "reached after a fifth, and after half of its steps.",
     ),
 )

@@ -34,7 +34,7 @@ def rows(**changed: tuple[float, ...]) -> list[Row]:
 
 def test_a_method_that_lags_and_ends_lower_has_both_numbers(tmp_path: Path) -> None:
     said = FIGURE.finding(FIGURE.select(rows()))
-    assert said == "vgg_small_cifar10 (dense seeds within 5.0%): top-k, 1 % +5.0%, +100% and never steps"
+    assert said == "vgg_small_cifar10 (dense seeds within 5.0%): top-k, 1 % +5.0%, +100% and +50% steps"
     FIGURE.draw(FIGURE.select(rows()), tmp_path)
     with (tmp_path / "horizon.quality.csv").open() as file:
         table = [line for line in DictReader(file) if line["method"] == "top-k, 1 %"]
@@ -49,13 +49,15 @@ def test_a_method_that_lags_and_ends_lower_has_both_numbers(tmp_path: Path) -> N
 
 def test_a_method_that_catches_up_says_so() -> None:
     said = FIGURE.finding(FIGURE.select(rows(topk=(0.1, 0.2, 0.35, 0.5, 0.6, 0.61))))
-    assert "top-k, 1 % -1.7%, +67% and +0% steps" in said
+    assert "top-k, 1 % -1.7%, +67% and +17% steps" in said
+    never = FIGURE.finding(FIGURE.select(rows(topk=(0.1, 0.2, 0.25, 0.25, 0.25, 0.25))))
+    assert "top-k, 1 % +58.3%, never and never steps" in never
 
 
 def test_the_table_has_the_range_of_dense_seeds_and_the_gap_of_a_method() -> None:
     _, _, dense, method = horizon_block([*rows(), long_row("ddp", 0.5)]).splitlines()
     assert dense == "| vgg_small_cifar10 | dense | 2 | 0.615 | 0.6 to 0.63 | - | - |"
-    assert method == "| vgg_small_cifar10 | top-k, 1 % | 1 | 0.57 | +5.0% | +100% | never |"
+    assert method == "| vgg_small_cifar10 | top-k, 1 % | 1 | 0.57 | +5.0% | +100% | +50% |"
     assert horizon_block([]).startswith("*No such rows are committed yet")
 
 
@@ -73,4 +75,4 @@ def test_of_perplexity_less_is_better() -> None:
 
     slow = words("powersgd", (200, 150, 120, 110, 104, 102), compressor="powersgd", memory="residual")
     said = FIGURE.finding(FIGURE.select([words("ddp", (150, 120, 110, 105, 100, 100)), slow]))
-    assert said == "lstm_wikitext2_small (one dense seed): rank 4 +2.0%, +100% and never steps"
+    assert said == "lstm_wikitext2_small (one dense seed): rank 4 +2.0%, +100% and +50% steps"

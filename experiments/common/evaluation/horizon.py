@@ -20,8 +20,8 @@ METHODS = {
     "per_tensor/dgc@0.01": ("DGC, 1 %, with its warm-up", "#a63603"),
 }
 """By how the name of `step_law.method` begins: words and colour; a longer name of the same begin has its own line."""
-EARLY = 0.2
-"""Share of the steps of dense training that the early horizon is: 2,000 of 10,000, as long_quality trains."""
+EARLY, LATE = 0.2, 0.5
+"""Shares of the steps of dense training that are a horizon: 2,000 of 10,000, as long_quality trains, and 5,000."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def _run(dense: Row, row: Row) -> Run:
 
 
 def beside_dense(runs: Sequence[Run]) -> tuple[str, str, str]:
-    """Return in words how much worse runs end, and their extra steps early and in all: medians."""
-    return f"{median(run.behind for run in runs):+.1%}", _extra(runs, EARLY), _extra(runs, 1.0)
+    """Return in words how much worse runs end, and their extra steps early and late: medians."""
+    return f"{median(run.behind for run in runs):+.1%}", _extra(runs, EARLY), _extra(runs, LATE)
 
 
 def _extra(runs: Sequence[Run], share: float) -> str:

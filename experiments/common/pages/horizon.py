@@ -7,7 +7,7 @@ from experiments.common.evaluation.horizon import EXPERIMENT, beside_dense, runs
 from experiments.common.pages.markdown import none_yet, table
 from ssfx.core.rows import Row
 
-HEADS = ("task", "method", "runs", "best quality", "worse than dense", "extra steps, early", "extra steps, in all")
+HEADS = ("task", "method", "runs", "best quality", "worse than dense", "extra steps, early", "extra steps, late")
 
 
 def horizon_block(rows: Sequence[Row]) -> str:
