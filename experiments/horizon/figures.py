@@ -11,6 +11,9 @@ from ssfx.core.rows import Row
 from ssfx.lab.calibration.step_law import Point, best_so_far
 from ssfx.lab.workloads.metrics.tally import better
 
+PERPLEXITIES = (60, 80, 100, 150, 200, 300)
+"""Ticks."""
+
 
 def _draw(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return a column for each task: quality by steps above, extra steps by those of dense training below."""
@@ -24,7 +27,8 @@ def _draw(figure: Figure, rows: list[Row]) -> Picture | None:
         metric = str(next(iter(runs["dense"])).row.case.target_metric)
         for words, colour in [("dense", "black"), *METHODS.values()]:
             for run in runs.get(words, ()):
-                (keys[words],) = above.plot(*_steps(best_so_far(run.row, metric)), color=colour, linewidth=1.0)
+                path = [*best_so_far(run.row, metric), (float(run.row.case.steps), run.best)]
+                (keys[words],) = above.plot(*_steps(path), color=colour, linewidth=1.0)
                 table += _lines(task, words, run)
                 if words != "dense":
                     _extra(below, run, colour)
@@ -33,6 +37,8 @@ def _draw(figure: Figure, rows: list[Row]) -> Picture | None:
         above.set(xlim=(0, longest), ylabel=f"{QUALITY[metric]}, best so far")
         if better(metric, 0, 1):
             above.set_yscale("log")
+            above.set_yticks(PERPLEXITIES, [str(tick) for tick in PERPLEXITIES])
+            above.minorticks_off()
         below.axhline(0, color="black", linewidth=0.8, linestyle="--")
         below.set(xlim=(0, longest), xlabel="steps of dense training", ylabel="extra steps (%)")
         for axis in (above, below):
