@@ -23,7 +23,7 @@ def _achieved(figure: Figure, rows: list[Row]) -> Picture | None:
     shown = [_by_codec(panel) for panel in panels(rows)]
     if not shown:
         return None
-    machines = sorted({f"{panel.kind} on {panel.hardware}" for panel in shown})
+    machines = sorted({f"{panel.words} on {panel.hardware}" for panel in shown})
     text = [f"{'; '.join(machines)}. Box: quartiles; whiskers: 5th to 95th percentile; right: pairs that sent nothing."]
     return drawn_panels(shown, lines, _draw_panel, text, "elements sent / elements asked for")
 

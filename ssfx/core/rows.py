@@ -59,6 +59,9 @@ METRICS: dict[str, str] = {
 }
 """Every metric a row may carry, with its meaning; all are of rank 0 unless said otherwise, per optimizer step."""
 
+VIRTUAL = "quality measured, times simulated"
+"""What rows of virtual ranks are. Their origin is of the kind "simulated", as no time in them is a measurement."""
+
 LOSS_STEPS = 10
 """Number of steps whose mean is the metric loss."""
 
@@ -99,6 +102,11 @@ class Row:
         if self.run_id != self.case.run_id:
             raise ValueError(f"row of run {self.run_id} holds the case of run {self.case.run_id}")
 
+    @property
+    def kind(self) -> str:
+        """What the numbers are, in words: the kind of the origin; of virtual ranks what each half is."""
+        return VIRTUAL if self.case.virtual else self.origin.kind
+
     def to_json(self) -> str:
         """Return the row as one line of JSON."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # nothing is copied: samples are long
@@ -112,15 +120,18 @@ class Row:
     def from_json(cls, line: str) -> Row:
         """Return the row that `to_json` wrote; an error of DAMAGED for a corrupt line."""
         raw = loads(line)
+        case, curve = Case.of(raw["case"]), raw.get("curve", {})  # the first committed rows lack a curve and ratios
+        if case.virtual and "time_s" in curve:  # and the first ones of virtual ranks call this a time
+            curve["simulated_time_s"] = curve.pop("time_s")
         return cls(
             raw["run_id"],
-            Case.of(raw["case"]),
+            case,
             raw["metrics"],
             Origin(**raw["origin"]),
             raw["manifest"],
             raw["samples"],
             raw.get("density_ratios", {}),
-            raw.get("curve", {}),  # the first committed rows lack these
+            curve,
         )
 
 
@@ -135,6 +146,7 @@ POINTS = 50
 COLUMNS: dict[str, str] = {
     "step": "optimizer steps done",
     "time_s": "seconds of all iterations so far on rank 0, without the time of measuring quality",
+    "simulated_time_s": "in place of time_s, of virtual ranks: steps times the simulated iteration",
     "sent_bytes": "bytes rank 0 has put on the wire so far",
     "loss": "mean training loss since the point before",
     "density": "elements sent over elements on rank 0, mean since the point before",

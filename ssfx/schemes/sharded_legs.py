@@ -158,12 +158,12 @@ def _check_shard_sum(scheme: str, given: dict[str, Any], compressor: str | None,
     if built.vote or built.rounds > 1 or not (isinstance(built, _WHOLE) or _selects(built)):
         raise ConfigError(
             f"compressor={compressor} does not sum over shards: its payload means nothing to a rank that has only its "
-            'chunk; use compressor=fp16, bf16, fp8, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32,norm=max)"'
+            'chunk; use compressor=fp16, bf16, fp8, "qsgd(bits=8)" or "qsgd(bits=4,bucket=32,norm=max,rotate=32)"'
         )
     if built.sparse and memory in (None, "none"):
         raise ConfigError(
             f"compressor={compressor} between shards keeps a residual of the whole model on every rank, which sharding "
-            'is to save (8 bytes an element); use compressor="qsgd(bits=4,bucket=32,norm=max)", or '
+            'is to save (8 bytes an element); use compressor="qsgd(bits=4,bucket=32,norm=max,rotate=32)", or '
             'ask for it: memory="residual"'
         )
 

@@ -19,11 +19,13 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
 from ssfx.schemes.make_plan import check_capabilities
 
+ROTATED = "qsgd(bits=4,bucket=32,norm=max,rotate=32)"
 SPECS = {
     "qsgd(norm=max)": 1 / 127,
     "qsgd(bits=4,bucket=32,norm=max)": 1 / 7,
     "qsgd(norm=max,nearest=True)": 0.5 / 127,
     "fp8": 2**-4,
+    ROTATED: 32 / 7,  # the root of 32 by which the largest of a block may grow, and by which an error may add up
 }
 """Compressors, and the largest error of an element over the largest of its block."""
 
@@ -98,11 +100,12 @@ def test_sixteen_bits_round_an_element_once_a_hop(compressor: str, world: int, s
     assert float((averages[0] - exact.mean(0)).abs().max()) > 0
 
 
-def test_sixteen_bits_on_gloo_equal_those_of_virtual_ranks(pool: Pool) -> None:
+@pytest.mark.parametrize("compressor", ["bf16", ROTATED])
+def test_sums_on_gloo_equal_those_of_virtual_ranks(pool: Pool, compressor: str) -> None:
     for world, size in ((2, 1), (3, 1), (4, 2)):
         spec = f"quantized_all_reduce(ranks_per_node={size})"
-        real = pool.run(summed, world, spec, "bf16", 1500)
-        virtual = on_virtual_ranks(world, spec, "bf16", 1500)
+        real = pool.run(summed, world, spec, compressor, 1500)
+        virtual = on_virtual_ranks(world, spec, compressor, 1500)
         assert all(torch.equal(a, b) for a, b in zip(real, virtual, strict=True))
 
 
@@ -126,7 +129,7 @@ def test_bytes_do_not_grow_with_the_world() -> None:
 
 
 @pytest.mark.parametrize("memory", ["none", "residual"])
-@pytest.mark.parametrize("compressor", ["qsgd(norm=max)", "fp8"])
+@pytest.mark.parametrize("compressor", ["qsgd(norm=max)", "fp8", "qsgd(norm=max,rotate=64)"])
 def test_a_scheme_sends_what_is_planned_and_comes_close(ranks: Ranks, compressor: str, memory: str) -> None:
     options = {"scheme": "ddp_quantized", "compressor": compressor, "memory": memory}
     assert max(ranks.run(work.density_one_equals_ddp, 3, "mlp", options)) < 0.02

@@ -203,3 +203,28 @@ def test_mass_is_conserved_and_residuals_stay_bounded(spec: str) -> None:
         old, new = new, old
     torch.testing.assert_close(went + old["residual"].double(), came, rtol=0, atol=1e-3)
     assert float(old["residual"].norm()) < 5 * math.sqrt(numel)
+
+
+@pytest.mark.parametrize("block", [16, 32, 128])
+def test_a_rotation_keeps_lengths_and_is_its_own_inverse(block: int) -> None:
+    a = torch.randn(3 * block + 5, generator=torch.Generator().manual_seed(block))
+    turned = a.clone()
+    plain.rotate(turned, block)
+    assert torch.equal(turned[3 * block :], a[3 * block :]), "a shorter last block stays"
+    assert squared(turned[:block]) == pytest.approx(squared(a[:block]), rel=1e-5)
+    assert float(turned[0]) == pytest.approx(float(a[:block].sum()) / math.sqrt(block), abs=1e-5)
+    plain.rotate(turned, block)
+    torch.testing.assert_close(turned, a, rtol=1e-5, atol=1e-6)
+
+
+def test_a_rotation_spreads_what_is_large() -> None:
+    """One element of 32 is a hundred times as large: four bits keep less of its block, unless it is turned."""
+    a = torch.randn(3200, generator=torch.Generator().manual_seed(1))
+    a[::32] *= 100
+    errors = {}
+    for rotate in (0, 32):
+        spec = f"qsgd(bits=4,bucket=32,norm=max,rotate={rotate})"
+        payload, ctx = encode(spec, a, 1.0)
+        errors[rotate] = squared(decode(spec, payload, ctx, len(a)) - a)
+        assert payload.nbytes == build("qsgd(bits=4,bucket=32,norm=max)").layout(len(a), 1.0).nbytes
+    assert errors[32] < errors[0] / 2

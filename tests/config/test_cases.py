@@ -205,6 +205,10 @@ def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):
     assert {row.run_id for row in rows} <= set(made)
     assert min(case.steps for case in made.values()) >= 1000
     assert all(20 <= len(row.curve["step"]) <= 50 for row in rows)
+    horizon = {case.run_id for case in job("experiment=horizon engine=virtual repeats=3").cases}
+    to_the_end = read_rows(reference_dir() / "horizon_local.jsonl")
+    assert {row.run_id for row in to_the_end} <= horizon
+    assert all(row.case.steps >= 10_000 and len(row.curve["step"]) == 50 for row in to_the_end)
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def test_a_row_says_what_was_measured_and_what_simulated(store) -> None:
     words += ["cluster.inter.gbps=1", "scheme=oktopk,auto", "target_metric=top1", "target_value=0.0"]
     for row in run(store, *words):
         _, step = simulate_case(row.case)
-        assert row.origin.kind == "simulated"
+        assert (row.kind, row.origin.kind) == ("quality measured, times simulated", "simulated")
         assert row.origin.note.startswith(
             "quality measured on 4 virtual ranks in one process (cpu), times simulated on"
         )
@@ -55,7 +55,8 @@ def test_a_row_says_what_was_measured_and_what_simulated(store) -> None:
         assert row.metrics["iteration_s"] == step.iteration_s
         assert row.case.scheme == "auto" or row.metrics["achieved_density"] < 1
         assert row.metrics["time_to_target_s"] == 2 * step.iteration_s
-        assert row.curve["time_s"] == [2 * step.iteration_s, 4 * step.iteration_s]
+        assert "time_s" not in row.curve
+        assert row.curve["simulated_time_s"] == [2 * step.iteration_s, 4 * step.iteration_s]
         assert row.samples == {}
         assert row.case.world_size == 64
         assert "4 virtual" in row.case.label

@@ -62,3 +62,12 @@ def test_rows_with_curves_are_read_again_and_become_a_frame(tmp_path):
     assert curves([make_row()]).empty
     with pytest.raises(ValueError, match="equally long"):
         list(points(replace(row, curve={"step": [1], "top1": []})))
+
+
+def test_times_of_virtual_ranks_are_called_simulated_in_rows_that_call_them_times_too():
+    case = replace(make_row().case, virtual="cpu", calibration="nominal:12345678")
+    row = replace(make_row(), run_id=case.run_id, case=case, curve={"step": [2], "time_s": [1.0]})
+    read = Row.from_json(row.to_json())
+    assert read.curve == {"step": [2], "simulated_time_s": [1.0]}
+    assert Row.from_json(read.to_json()) == read
+    assert (read.kind, make_row().kind) == ("quality measured, times simulated", "measured")

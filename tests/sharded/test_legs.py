@@ -104,7 +104,7 @@ def test_one_shard_of_all_is_torch_bit_for_bit(ranks: Run, world: int, shape: tu
         {"scheme": "ddp_fp16"},
         {"scheme": "ddp_fp16", "compressor": "bf16"},
         {"scheme": "per_tensor", "compressor": "qsgd(bits=8)"},
-        {"scheme": "fused_all", "compressor": "qsgd(bits=4,bucket=32)"},
+        {"scheme": "fused_all", "compressor": "qsgd(bits=4,bucket=32,norm=max,rotate=32)"},
         TOPK,
         {"scheme": "topk", "density": 0.05, "compressor": "topk(value_dtype=float16)"},
         {"scheme": "per_tensor", "compressor": "dgc", "density": 0.05},

@@ -205,7 +205,7 @@ def facts(panels: Sequence[Panel], *, spread: bool = True) -> list[str]:
 
     `spread` says that the figure draws whiskers over the runs.
     """
-    lines = sorted({f"{panel.kind} on {panel.hardware}; {panel.conditions}." for panel in panels})
+    lines = sorted({f"{panel.words} on {panel.hardware}; {panel.conditions}." for panel in panels})
     disturbed = max(panel.background_cores for panel in panels)
     if disturbed >= 0.1:
         lines.append(f"Other programs kept up to {disturbed:.1f} cores busy during a run.")
@@ -263,7 +263,7 @@ def save(figure: Canvas, name: str, table: Table, rows: Sequence[Row], out: Path
     """
     out.mkdir(parents=True, exist_ok=True)
     text = csv_text(table)
-    kinds = ", ".join(sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows}))
+    kinds = ", ".join(sorted({f"{row.kind} on {row.origin.hardware}" for row in rows}))
     runs = " ".join(sorted(row.run_id for row in rows))
     if len(rows) > MANY:  # their ids would be a third of the picture
         runs = f"{len(rows)} runs, sha256 of their ids {hashlib.sha256(runs.encode()).hexdigest()}"

@@ -8,6 +8,7 @@ from experiments.common.figures.drawing import MANIFEST, draw_all
 from experiments.common.pages.auto_page import auto_target_block, points_block, steps_block, why_block
 from experiments.common.pages.conditions import algebra_block, conditions_block
 from experiments.common.pages.edition import bandwidth_block, edition_block
+from experiments.common.pages.horizon import horizon_block
 from experiments.common.pages.long_runs import long_runs_block, time_to_target_block
 from experiments.common.pages.markdown import NOTE, table
 from experiments.common.pages.models import analytic_block, models_block
@@ -94,6 +95,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
         docs / "workloads.md": {
             "models": models_block(),
             "law": long_runs_block(rows),
+            "horizon": horizon_block(rows),
             "times": time_to_target_block(rows),
         },
         docs / "profiles.md": {"analytic": analytic_block()},

@@ -174,7 +174,7 @@ def _rows(chosen: Sequence[Row]) -> str:
     lines = "".join(
         f'<tr title="{escape(_manifest(row))}"><td>{escape(row.run_id)}<td>'
         f"{escape(row.case.label)}<td>{escape(row.case.model)}<td>{row.case.world_size}"
-        f"<td>{row.origin.kind} on {escape(row.origin.hardware)}, {row.origin.date[:10]}<td>{escape(_commit(row))}"
+        f"<td>{row.kind} on {escape(row.origin.hardware)}, {row.origin.date[:10]}<td>{escape(_commit(row))}"
         for row in chosen[:ROWS_SHOWN]
     )
     more = f"<p>and {len(chosen) - ROWS_SHOWN} more</p>" if len(chosen) > ROWS_SHOWN else ""

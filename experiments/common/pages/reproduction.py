@@ -58,7 +58,7 @@ def obtained(rows: Sequence[Row]) -> str:
     """Return how rows were obtained: kind, hardware, number, minutes if they were timed, and days."""
     if not rows:
         return "none yet"
-    kinds = sorted({f"{row.origin.kind} on {row.origin.hardware}" for row in rows})
+    kinds = sorted({f"{row.kind} on {row.origin.hardware}" for row in rows})
     dates = sorted(row.origin.date[:10] for row in rows)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     # a simulation takes no time worth telling

@@ -72,7 +72,7 @@ def show(words: tuple[str, ...], as_json: bool, trace: bool, step: int | None, o
 def _show_run(row: Row) -> None:
     run_id, case, metrics = row.run_id, row.case, row.metrics
     say(f"{run_id}  {case.label}", bold=True)
-    say(f"{row.origin.kind} on {row.origin.hardware}, {row.origin.date}; commit {_commit(row)}", "  ", "")
+    say(f"{row.kind} on {row.origin.hardware}, {row.origin.date}; commit {_commit(row)}", "  ", "")
     shown = {name: value for name, value in json.loads(case.to_json()).items() if value not in (None, "", False, {}, 0)}
     say("case: " + " ".join(f"{name}={value}" for name, value in sorted(shown.items())), "  ", "")
     total_s = metrics.get("iteration_s") or 0.0

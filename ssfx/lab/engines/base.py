@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ssfx.core.case import Case
-from ssfx.core.origin import Kind
 from ssfx.core.registry import Registry
 from ssfx.core.rows import Row
 from ssfx.lab.results.store import Store
@@ -16,7 +15,8 @@ class Engine(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    kind: ClassVar[Kind] = "measured"
+    kind: ClassVar[str] = "measured"
+    """What its rows are, as `Row.kind`."""
 
     @abstractmethod
     def run(

@@ -11,7 +11,7 @@ from typing import Any
 
 from ssfx.advice.cases import simulate_case
 from ssfx.core.origin import Origin
-from ssfx.core.rows import Row
+from ssfx.core.rows import VIRTUAL, Row
 from ssfx.lab.engines.base import engines
 from ssfx.lab.engines.collect import collect
 from ssfx.lab.engines.job import Job
@@ -56,7 +56,8 @@ class VirtualLaunch(Launch):
             metrics["time_to_target_s"] = None if steps is None else steps * iteration_s
         curve = dict(measured.curve)
         if curve:
-            curve["time_s"] = [None if done is None else done * iteration_s for done in curve["step"]]
+            del curve["time_s"]  # of turns
+            curve["simulated_time_s"] = [None if done is None else done * iteration_s for done in curve["step"]]
         said = (
             f"quality measured on {case.trained_ranks} virtual ranks in one process ({case.virtual}), times simulated "
             f"on {case.cluster} with plan {step.plan.digest}"
@@ -83,7 +84,7 @@ class Virtual(Torchrun):
 
     name = "virtual"
     summary = "all ranks of a cluster in one process: quality as measured, times as simulated"
-    kind = "simulated"
+    kind = VIRTUAL
     _starts = VirtualLaunch
 
 

@@ -142,9 +142,14 @@ class Panel:
         return f"{self.case.model} on {self.case.cluster}, {self.how}" if self.case.calibration else self.case.model
 
     @property
+    def words(self) -> str:
+        """What the rows are, as `Row.kind` says."""
+        return next(row.kind for rows in self.bars.values() for row in rows)
+
+    @property
     def how(self) -> str:
-        """The origin, with the kind of costs that simulated runs rest on."""
-        return f"{self.kind} ({self.case.costs})" if self.case.costs else self.kind
+        """The same, with the kind of costs that simulated times rest on."""
+        return f"{self.words} ({self.case.costs})" if self.case.costs else self.words
 
     def extrapolated(self, label: str) -> bool:
         """True when a bar rests on costs beyond the range that they are known for."""
@@ -209,7 +214,7 @@ def panels(rows: Sequence[Row]) -> list[Panel]:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         key = (
-            row.origin.kind,
+            row.kind,
             row.case.costs,
             row.origin.hardware,
             *(str(getattr(row.case, name)) for name in _SHARED),

@@ -254,7 +254,7 @@ def export(rows: Iterable[Row], path: Path) -> None:
 
 
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return one line per row: run_id, kind (of origin), the case's fields, what its cluster is made of, the metrics.
+    """Return one line per row: run_id, `Row.kind`, the case's fields, what its cluster is made of, the metrics.
 
     A missing metric is NaN, and so is what is not known of a cluster whose file is no longer here.
     """
@@ -265,7 +265,7 @@ def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 def _cells(row: Row) -> Iterator[tuple[str, object]]:
     yield "run_id", row.run_id
-    yield "kind", row.origin.kind
+    yield "kind", row.kind
     for name in Case.__dataclass_fields__:
         value = getattr(row.case, name)
         yield name, json.dumps(value, sort_keys=True) if name == "scheme_options" else value

@@ -46,7 +46,7 @@ def mirror(row: Row, to: Mirror, files: Sequence[Path] = ()) -> bool:
             name=row.case.label,
             group=row.case.experiment,
             mode=to.mode,
-            tags=[*to.tags, row.origin.kind],
+            tags=[*to.tags, row.kind],
             dir=str(to.folder),
             config={**asdict(row.case), "manifest": dict(row.manifest)},
             settings=settings,
@@ -55,10 +55,10 @@ def mirror(row: Row, to: Mirror, files: Sequence[Path] = ()) -> bool:
                 known: dict[str, Any] = {name: value for name, value in point.items() if value is not None}
                 run.log(known, step=int(known.pop("step")))
             run.summary.update({name: value for name, value in row.metrics.items() if value is not None})
-            run.summary["origin"] = row.origin.kind
+            run.summary["origin"] = row.kind
             kept = [path for path in files if path.exists()]
             if kept:
-                artifact = wandb.Artifact(f"run-{row.run_id}", type="run", metadata={"origin": row.origin.kind})
+                artifact = wandb.Artifact(f"run-{row.run_id}", type="run", metadata={"origin": row.kind})
                 for path in kept:
                     artifact.add_file(str(path))
                 run.log_artifact(artifact)

@@ -24,6 +24,7 @@ from ssfx.compressors.kernels.cpu.codes import (
     sums_by_sign,
     vote_codes,
 )
+from ssfx.compressors.kernels.cpu.hadamard import rotate, rotated
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.random_keys import key, signed
 from ssfx.compressors.kernels.reference.pack import (
@@ -47,6 +48,7 @@ __all__ = [
     "add_signs",
     "levels",
     "norms",
+    "rotate",
     "scaled_signs",
     "signed_votes",
     "signs",
@@ -86,13 +88,14 @@ def two_means(batch: Batch) -> None:
         payload.scales[0], payload.scales[1] = below / max(1, a.numel() - number), above / max(1, number)
 
 
-def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False) -> None:
+def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False, rotation: int = 0) -> None:
     """Codes: signed levels of `bits` bits. Scales: each bucket's Euclidean norm, or its largest |a|; 0: one bucket.
 
     8 bits are a two's complement byte, fewer are offset by the highest level. Rounded at random, or to the nearest.
+    `rotation`: a segment's blocks of so many elements are turned first, as `rotate` does; 0: none are.
     """
-    top = (1 << bits - 1) - 1
-    _run_at_random(batch, _levels, bits, top, offset_of(bits), bucket, _LARGEST if largest else _EUCLIDEAN, nearest)
+    top, kind = (1 << bits - 1) - 1, _LARGEST if largest else _EUCLIDEAN
+    _run_at_random(batch, _levels, bits, top, offset_of(bits), bucket, kind, nearest, rotation)
 
 
 def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
@@ -177,7 +180,7 @@ def _per_unit(norm, top):  # type: ignore[no-untyped-def]
 
 @compiled()
 def _levels(  # type: ignore[no-untyped-def]
-    table, vector, scales, codes, seed, step, rank, bits, most, offset, bucket, kind, nearest
+    table, vector, scales, codes, seed, step, rank, bits, most, offset, bucket, kind, nearest, rotation
 ):
     waiting, noise, exact = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
     top, zero = np.int32(most), np.int32(offset)
@@ -185,6 +188,8 @@ def _levels(  # type: ignore[no-untyped-def]
         n, scale, code = table[s, NUMEL], table[s, SCALE], table[s, CODE]
         noise_key = key(seed, table[s, TENSOR], step, rank)
         a = vector[table[s, LO] : table[s, LO] + n]
+        if rotation:
+            a = rotated(a, rotation)
         size = bucket if bucket else n
         end, norm = 0, np.float32(0)
         for start in range(0, n, CHUNK):

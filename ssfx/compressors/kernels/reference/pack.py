@@ -95,13 +95,33 @@ def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> Non
     out.copy_(found.where(torch.isfinite(found), math.nan))
 
 
-def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False) -> None:
+def rotate(a: torch.Tensor, block: int) -> None:
+    """Every whole block of `a` is its product with the orthogonal Hadamard matrix; a shorter last one stays.
+
+    The matrix is symmetric, so that a second call gives `a` back, but for rounding.
+    """
+    rows = a[: a.numel() // block * block].view(-1, block)
+    half = 1
+    while half < block:  # H_2n = [[H_n, H_n], [H_n, -H_n]], from the smallest to the largest
+        left, right = rows.view(-1, block // half // 2, 2, half).unbind(2)
+        total, difference = left + right, left - right
+        left.copy_(total)
+        right.copy_(difference)
+        half *= 2
+    rows.mul_(1 / math.sqrt(block))
+
+
+def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False, rotation: int = 0) -> None:
     """Codes: signed levels of `bits` bits. Scales: each bucket's Euclidean norm, or its largest |a|; 0: one bucket.
 
     8 bits are a two's complement byte, fewer are offset by the highest level. Rounded at random, or to the nearest.
+    `rotation`: a segment's blocks of so many elements are turned first, as `rotate` does; 0: none are.
     """
     top, offset = (1 << bits - 1) - 1, offset_of(bits)
     for a, payload, key in segments(batch):
+        if rotation:
+            a = a.clone()
+            rotate(a, rotation)
         # The norm of a bucket: |v|_2 in QSGD's section 3.1, the largest magnitude in its experiments.
         norms(a, bucket, largest, payload.scales)
         finite, size, n = torch.isfinite(payload.scales), bucket or a.numel(), a.numel()
