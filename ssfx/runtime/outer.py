@@ -372,14 +372,16 @@ def _after(sync: ref[OuterSync], *_: Any) -> None:
 
 def fragments(base: Profile, count: int) -> list[Profile]:
     """Return neighbours of about equal size, in the order in which gradients arrive; each tensor in one of them."""
+    if len(base.tensors) < count:
+        raise ConfigError(f"fragments={count} is more than the {len(base.tensors)} tensors of this model; use fewer")
     total, done = sum(base.numel), 0
-    parts: list[list[TensorSpec]] = [[] for _ in range(count)]
-    for spec in base.tensors:
-        # A tensor belongs where its middle lies.
-        parts[min(count - 1, int(count * (done + spec.numel / 2) / max(total, 1)))].append(spec)
+    parts: list[list[TensorSpec]] = [[]]
+    for at, spec in enumerate(base.tensors):
+        needed = count - len(parts)
+        if parts[-1] and needed and (done >= total * len(parts) / count or len(base.tensors) - at == needed):
+            parts.append([])
+        parts[-1].append(spec)
         done += spec.numel
-    if not all(parts):
-        raise ConfigError(f"fragments={count} cannot be: some would have no tensor of this model; use fewer")
     return [
         Profile(base.model, tuple(specs), (0.0,) * len(specs), 0.0, base.origin, optimizer=base.optimizer)
         for specs in parts

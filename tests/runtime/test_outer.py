@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from plan.options import keeps_all, usual
 from runtime.models import build, loss_of
 from runtime.pool import Pool
 from runtime.ranks import Virtual, among, comm_of, is_rank_0s
@@ -13,7 +14,9 @@ import ssfx
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.planning.rounds import Rounds
 from ssfx.runtime.online import registration_profile
-from ssfx.runtime.outer import fragments
+from ssfx.runtime.outer import OuterSync, fragments
+from ssfx.runtime.setup import memory_of
+from ssfx.schemes import schemes
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "local_sgd": {"every": 4},
@@ -69,6 +72,8 @@ def _alone(group: Any, rank: int, world: int, steps: int, kind: str) -> torch.Te
     optimizer: Any = (
         torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=0.01)
         if kind == "sgd"
+        else torch.optim.SGD(model.parameters(), 0.05)
+        if kind == "plain"
         else torch.optim.AdamW(model.parameters(), 0.05)
     )
     run(model, optimizer, rank, range(steps))
@@ -269,7 +274,7 @@ def test_running_statistics_are_averaged():
         ("frozen", "was not or is no more; detach, and attach again"),
         ("model of another rank", "load this rank's own model and optimizer beside its state"),
         ("more ranks", "this state was saved with world_size=3, not 2"),
-        ("fragments", "fragments=64 cannot be"),
+        ("fragments", "fragments=64 is more than the 9 tensors of this model; use fewer"),
     ],
 )
 def test_what_rounds_cannot_do_is_refused_in_a_line(change, says):
@@ -309,7 +314,39 @@ def test_every_fragment_has_its_turn_once_a_round():
 def test_fragments_hold_every_tensor_once():
     model = build("mlp")
     base = registration_profile(dict(model.named_parameters()))
-    for count in (1, 2, 3):
+    for count in range(1, len(base.tensors) + 1):
         parts = fragments(base, count)
         assert [spec for part in parts for spec in part.tensors] == list(base.tensors)
         assert len(parts) == count
+
+
+PER_STEP = [scheme.name for scheme in schemes if not scheme.in_rounds]
+
+
+def _carried(group: Any, rank: int, world: int, scheme: str) -> tuple[bool, float]:
+    model, given = build("mlp"), keeps_all(scheme) or usual(scheme, 1.0)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    sync = OuterSync(
+        model,
+        [optimizer],
+        scheme=scheme,
+        given=given,
+        rounds=Rounds(3, outer_lr=1.0, outer_momentum=0.0),
+        memory=memory_of(schemes[scheme], schemes[scheme].online(given).compressor, None, ()),
+        scaler=None,
+        comm=comm_of(group),
+        seed=0,
+    )
+    run(model, optimizer, rank, range(3))
+    found = flat(model)
+    equal = is_rank_0s(found, group)
+    sync.detach()
+    return equal, float((found - _alone(group, rank, world, 3, "plain")).abs().max())
+
+
+@pytest.mark.parametrize("scheme", PER_STEP)
+def test_the_exchange_of_every_scheme_carries_a_round(scheme):
+    found = Virtual().run(_carried, 2, scheme)
+    assert all(equal for equal, _ in found)
+    if keeps_all(scheme) is not None:
+        assert max(off for _, off in found) < 1e-5
