@@ -13,11 +13,11 @@ class Rounds:
     `delay`: steps after which an exchange is waited for. `outer_lr`, `outer_momentum`: of the outer step, Nesterov's.
     """
 
-    every: int = 128
+    every: int
     fragments: int = 1
     delay: int = 0
-    outer_lr: float = 0.7
-    outer_momentum: float = 0.9
+    outer_lr: float = 1.0
+    outer_momentum: float = 0.0
 
     def __post_init__(self) -> None:
         if self.every % self.fragments:
@@ -29,6 +29,13 @@ class Rounds:
     def turn(self) -> int:
         """Steps between two exchanges."""
         return self.every // self.fragments
+
+    @property
+    def text(self) -> str:
+        """The rounds in words."""
+        parts = f", in {self.fragments} fragments" if self.fragments > 1 else ""
+        later = f", each waited for {self.delay} steps later" if self.delay else ""
+        return f"weights are exchanged every {self.every} steps{parts}{later}; ranks step alone in between"
 
     def begins(self, step: int) -> int | None:
         """Return the fragment whose exchange begins after step number `step` (from 1); None: no one's."""

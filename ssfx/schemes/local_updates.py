@@ -8,11 +8,12 @@ Another scheme of this package plans the exchange of d, as it would that of a gr
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.rounds import Rounds
-from ssfx.schemes.base import SchemeOptions, scheme
+from ssfx.schemes.base import CompressOptions, DenseOptions, SchemeOptions, scheme
 from ssfx.schemes.ddp import DdpOptions, plan_ddp
 from ssfx.schemes.ddp_quantized import DdpBf16Options, DdpQuantizedOptions, plan_ddp_bf16, plan_ddp_quantized
 from ssfx.schemes.online_planning import OnlinePlanning
@@ -21,25 +22,17 @@ from ssfx.schemes.per_tensor import PerTensorOptions, plan_per_tensor
 
 @dataclass(frozen=True, kw_only=True)
 class _RoundOptions(SchemeOptions):
-    """`every`: steps between two exchanges of the same weights. `outer_lr`, `outer_momentum`: of the outer step.
-
-    The published 0.7 and 0.9 move seven times the mean: they are for 200 rounds and more.
-    """
+    """`every`: steps between two exchanges of the same weights."""
 
     every: Annotated[int, 1] = 128
-    outer_lr: Annotated[float, "(0, inf)"] = 0.7
-    outer_momentum: Annotated[float, "[0, 1)"] = 0.9
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.rounds()
-        for option in ("dense_steps", "density_warmup"):
-            if getattr(self, option, 0):
-                raise ValueError(f"{option} is of schemes that exchange every step; drop it")
 
     def rounds(self) -> Rounds:
-        """Return when weights are exchanged, and what their average does."""
-        return Rounds(self.every, outer_lr=self.outer_lr, outer_momentum=self.outer_momentum)
+        """Return when weights are exchanged, and what their average does: it takes the place of the weights."""
+        return Rounds(self.every)
 
     def online(self) -> OnlinePlanning:
         """Return the rounds beside what the exchange asks for."""
@@ -47,29 +40,50 @@ class _RoundOptions(SchemeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSgdOptions(_RoundOptions, DdpOptions):
+class _OuterOptions(_RoundOptions):
+    """`outer_lr`, `outer_momentum`: of the outer step.
+
+    The published 0.7 and 0.9 move seven times the mean: they are for 200 rounds and more.
+    """
+
+    outer_lr: Annotated[float, "(0, inf)"] = 0.7
+    outer_momentum: Annotated[float, "[0, 1)"] = 0.9
+
+    def rounds(self) -> Rounds:
+        """Return the same with an outer step."""
+        return Rounds(self.every, outer_lr=self.outer_lr, outer_momentum=self.outer_momentum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSgdOptions(_RoundOptions, DenseOptions):
     """The plain mean of weights."""
 
     every: Annotated[int, 1] = 8
-    outer_lr: Annotated[float, "(0, inf)"] = 1.0
-    outer_momentum: Annotated[float, "[0, 1)"] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiLoCoOptions(_RoundOptions, DdpBf16Options):
-    """Differences of weights travel in 16 bits."""
+class DiLoCoOptions(_OuterOptions, DenseOptions):
+    """Differences of weights travel in 16 bits. `ranks_per_node`: as of ddp_quantized."""
+
+    compressor: str | None = "bf16"
+    ranks_per_node: Annotated[int, 0] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamingOptions(_RoundOptions, DdpQuantizedOptions):
+class StreamingOptions(_OuterOptions, CompressOptions):
     """`fragments` of the model go by turns, in four bits; each is waited for `delay` steps later.
 
-    What a rank has learnt in the meantime stays beside the new outer weights.
+    What a rank has learnt in the meantime stays beside the new outer weights. `ranks_per_node`: as of ddp_quantized.
     """
 
     compressor: str = "qsgd(bits=4,bucket=48,norm=max)"
     fragments: Annotated[int, 1] = 4
     delay: Annotated[int, 0] = 4
+    ranks_per_node: Annotated[int, 0] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_dense_steps(self)
 
     def rounds(self) -> Rounds:
         """Return when fragments are exchanged."""
@@ -77,18 +91,25 @@ class StreamingOptions(_RoundOptions, DdpQuantizedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseLoCoOptions(_RoundOptions, PerTensorOptions):
+class SparseLoCoOptions(_RoundOptions, CompressOptions):
     """The 64 largest of 4,096 numbers; what is not sent is fed back, decayed, in place of an outer momentum."""
 
     compressor: str = "chunk_topm(m=64)"
     density: Annotated[float, "(0, 1]"] = 1 / 64
     every: Annotated[int, 1] = 30
-    outer_lr: Annotated[float, "(0, inf)"] = 1.0
-    outer_momentum: Annotated[float, "[0, 1)"] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_dense_steps(self)
 
     def online(self) -> OnlinePlanning:
         """Return the rounds, and a memory that forgets."""
         return replace(super().online(), memory="momentum(decay=0.95)")
+
+
+def _refuse_dense_steps(options: CompressOptions) -> None:
+    if options.dense_steps:
+        raise ValueError("dense_steps is of schemes that exchange every step; drop it")
 
 
 @scheme(
@@ -102,7 +123,7 @@ class SparseLoCoOptions(_RoundOptions, PerTensorOptions):
 )
 def plan_local_sgd(profile: Profile, costs: Costs, options: LocalSgdOptions) -> Plan:
     """Return the plan of one exchange, by DDP's buckets."""
-    return _in_rounds("local_sgd", plan_ddp(profile, costs, options), options)
+    return _in_rounds("local_sgd", plan_ddp(profile, costs, DdpOptions(compressor=options.compressor)), options)
 
 
 @scheme(
@@ -116,7 +137,10 @@ def plan_local_sgd(profile: Profile, costs: Costs, options: LocalSgdOptions) -> 
 )
 def plan_diloco(profile: Profile, costs: Costs, options: DiLoCoOptions) -> Plan:
     """Return the plan of one exchange, by DDP's buckets in 16 bits, summed in float32."""
-    return _in_rounds("diloco", plan_ddp_bf16(profile, costs, options), options)
+    if options.compressor is None:
+        raise ConfigError("scheme=diloco sends 16 bits: compressor=bf16 or fp16; scheme=local_sgd sends 32")
+    exchange = DdpBf16Options(compressor=options.compressor, ranks_per_node=options.ranks_per_node)
+    return _in_rounds("diloco", plan_ddp_bf16(profile, costs, exchange), options)
 
 
 @scheme(
@@ -130,7 +154,8 @@ def plan_diloco(profile: Profile, costs: Costs, options: DiLoCoOptions) -> Plan:
 )
 def plan_streaming_diloco(profile: Profile, costs: Costs, options: StreamingOptions) -> Plan:
     """Return the plan of one exchange of all fragments, by DDP's buckets in few bits, summed in float32."""
-    return _in_rounds("streaming_diloco", plan_ddp_quantized(profile, costs, options), options)
+    exchange = DdpQuantizedOptions(compressor=options.compressor, ranks_per_node=options.ranks_per_node)
+    return _in_rounds("streaming_diloco", plan_ddp_quantized(profile, costs, exchange), options)
 
 
 @scheme(
@@ -143,7 +168,8 @@ def plan_streaming_diloco(profile: Profile, costs: Costs, options: StreamingOpti
 )
 def plan_sparseloco(profile: Profile, costs: Costs, options: SparseLoCoOptions) -> Plan:
     """Return the plan of one exchange, a compressor call per tensor."""
-    return _in_rounds("sparseloco", plan_per_tensor(profile, costs, options), options)
+    exchange = PerTensorOptions(compressor=options.compressor, density=options.density)
+    return _in_rounds("sparseloco", plan_per_tensor(profile, costs, exchange), options)
 
 
 def _in_rounds(name: str, plan: Plan, options: _RoundOptions) -> Plan:
