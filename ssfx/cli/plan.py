@@ -72,15 +72,20 @@ def plan(overrides: tuple[str, ...], as_json: bool, why: bool) -> None:
         f"{made.scheme} for {planned.model} on {planned.cluster.name}, {made.world_size} ranks{sparse}", bold=True
     )
     print_table(COLUMNS, lanes_of(made), right=RIGHT)
+    often = "step" if made.rounds is None else "round"
     sent, dense = plan_bytes(made), profile.nbytes
     share = f"{100 * sent / dense:.3g} % of the dense {bytes_text(dense)}"
     elements = sum(spec.numel for spec in made.tensors)
     click.echo(
         f"total: {len(made.buckets)} buckets, {len(made.launch_order)} lanes, {len(made.tensors)} tensors, "
-        f"{elements:,} elements; {bytes_text(sent)} per rank and step, {share}"
+        f"{elements:,} elements; {bytes_text(sent)} per rank and {often}, {share}"
     )
     traffic = plan_traffic(made)
-    click.echo(f"on the wire: {bytes_text(traffic.sent_bytes)} sent in {traffic.messages} messages per rank and step")
+    click.echo(
+        f"on the wire: {bytes_text(traffic.sent_bytes)} sent in {traffic.messages} messages per rank and {often}"
+    )
+    if made.rounds is not None:
+        click.echo(made.rounds.text)
     for note, text in made.notes:
         if note not in ("predicted_ms", "not used"):  # F below, to more digits, and a line for all that was not used
             say(f"{note}: {text}", INDENT, first="")

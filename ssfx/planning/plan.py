@@ -11,12 +11,13 @@ import json
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from ssfx.core.files import loads
 from ssfx.core.typed import typed
+from ssfx.planning.rounds import Rounds
 
 FORMAT_VERSION = 1
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
@@ -126,8 +127,8 @@ class Plan:
     """Buckets in backward order and the order in which their lanes are launched, identical on every rank.
 
     `tensors` lists every trainable tensor in backward order (0 = first gradient to become ready). `launch_order` holds
-    (bucket, lane) positions. `overlap` False means no lane starts before backward has ended. Raises PlanError when an
-    invariant does not hold (D-41).
+    (bucket, lane) positions. `overlap` False means no lane starts before backward has ended. `rounds`: weights are
+    exchanged so, not the gradients of every step. Raises PlanError when an invariant does not hold (D-41).
     """
 
     scheme: str
@@ -138,6 +139,7 @@ class Plan:
     overlap: bool = True
     decode: Decode = "end"
     notes: tuple[tuple[str, str], ...] = field(default=())
+    rounds: Rounds | None = None
 
     def __post_init__(self) -> None:
         parts = (self.tensors, self.buckets, self.launch_order)
@@ -187,6 +189,8 @@ class Plan:
     def to_json(self) -> str:
         """Return the canonical JSON text; equal plans give equal bytes."""
         raw = {"format": FORMAT_VERSION, **{one.name: getattr(self, one.name) for one in fields(self)}}
+        if (rounds := raw.pop("rounds")) is not None:  # plans without rounds keep their digests
+            raw["rounds"] = asdict(rounds)
         raw["tensors"] = [_raw(spec) for spec in self.tensors]
         # `rank` is part of format 1, and so of every digest; it never meant anything.
         raw["buckets"] = [

@@ -27,6 +27,7 @@ from ssfx.planning.profile import Profile
 from ssfx.runtime.checks import check_arguments, check_group, check_held, check_kinds, check_module, unwrapped
 from ssfx.runtime.lifetime import check_free
 from ssfx.runtime.online import parameter_names
+from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.setup import memory_of, model_device, notice_voting_zeros, scheme_options
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
@@ -57,7 +58,7 @@ def attach(
     exempt: str | Sequence[str] = (),
     broadcast_buffers: bool = True,
     **options: Any,
-) -> Sync | ShardedSync:
+) -> Sync | ShardedSync | OuterSync:
     """Exchange the model's gradients by `scheme` at the end of every backward pass from now on; return the handle.
 
     Call it on every rank, after the model is on its device and the process group is up (without one, or with one rank,
@@ -128,6 +129,20 @@ def attach(
     spec = entry.online(given).compressor
     device = model_device(model)
     comm = comm.of_model(device) if comm is not None else TorchComm(process_group, device)
+    if (rounds := entry.online(given).rounds) is not None:
+        return OuterSync(
+            model,
+            optimizers,
+            scheme=scheme,
+            given=given,
+            rounds=rounds,
+            memory=memory_of(entry, spec, memory or entry.online(given).memory, ()),
+            scaler=scaler,
+            comm=comm,
+            seed=seed,
+            exempt=exempt_names(model, exempt),
+            broadcast_buffers=broadcast_buffers,
+        )
     if comm.world_size > 1:
         notice_voting_zeros(model, spec, comm.rank)
     return Sync(

@@ -104,6 +104,11 @@ class Scheme:
         """True when the scheme chooses compressors itself unless one is given."""
         return not self.dense and self._default("compressor", "") is None
 
+    @property
+    def in_rounds(self) -> bool:
+        """True when ranks step alone for many steps, and exchange weights then."""
+        return self.defaults.online().rounds is not None
+
     def online(self, given: dict[str, Any]) -> OnlinePlanning:
         """Return what the options `given` ask of the runtime; ConfigError as `options`."""
         return self.options(given).online()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ssfx.planning.costs import Costs
+from ssfx.planning.rounds import Rounds
 
 Measured = tuple[dict[str, float], bool]
 """The compressors whose times a plan may rest on, each at a density, and whether anything adds up on the way."""
@@ -63,6 +64,10 @@ class OnlinePlanning:
     """The search by timing that follows the first plan; None: there is none."""
     limits: PlanLimits | None = None
     """What a plan is held to; None: it stays."""
+    memory: str | None = None
+    """The memory where none is given; None: residual where errors may be fed back."""
+    rounds: Rounds | None = None
+    """After which steps weights are exchanged; None: gradients are, after every one."""
 
     def compressors(self, costs: Costs) -> tuple[str, ...]:
         """Return the specs of all compressors that plans may use on the ranks of `costs`."""

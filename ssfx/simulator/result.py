@@ -14,6 +14,7 @@ from ssfx.simulator.pricing.schedule import schedule
 from ssfx.simulator.pricing.selection_stats import SelectionStats, Volumes
 from ssfx.simulator.pricing.task import STAGES, Stage, Task
 from ssfx.simulator.pricing.timeline import undisturbed
+from ssfx.simulator.rounds import average_step
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ def simulate(
 ) -> Simulated:
     """Return one step of `plan` in virtual time on `system`; `profile` lists the plan's tensors in the plan's order.
 
+    Of a plan of rounds it is the average step of a round.
+
     Without `contention` exchanges take no computing power and run one at a time: what `evaluate` prices plans by.
     `priced`: from an earlier step of the same plan on the same system with the same selection, for any profile.
 
@@ -119,4 +122,7 @@ def simulate(
     priced = priced or PlanMessages(system, selection, notes=True)
     tasks = Lowering(plan, profile, system, priced.of(plan)).step(accumulate)
     iteration_s = schedule(tasks, system.burst_s, system.contention.in_flight) if contention else undisturbed(tasks)
+    if plan.rounds is not None and plan.world_size > 1:
+        tasks = average_step(tasks, iteration_s, profile, plan.rounds, accumulate)
+        iteration_s = max(task.end_s for task in tasks if task.resource == "device")
     return Simulated(plan, tuple(tasks), iteration_s, priced.prices.outside, selection)

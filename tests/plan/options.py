@@ -26,7 +26,7 @@ def usual(scheme: str, density: float = 0.01) -> dict[str, Any]:
 def keeps_all(scheme: str) -> dict[str, Any] | None:
     """Return options under which nothing is left out and the result is the dense average, None if there are none."""
     entry = schemes[scheme]
-    if scheme in ("ddp_fp16", "ddp_bf16"):  # they round every element
+    if entry.compressor in ("fp16", "bf16"):  # they round every element
         return None
     if entry.dense:
         return {}

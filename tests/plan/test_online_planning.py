@@ -52,7 +52,7 @@ def test_every_scheme_says_what_it_observes_and_compresses_with(name: str) -> No
     entry = schemes[name]
     online = entry.online({})
     assert online.compressor == entry.compressor
-    assert online.observed_steps == (5 if entry.profiled else 1)
+    assert online.observed_steps == (0 if entry.in_rounds else 5 if entry.profiled else 1)
     assert (online.limits is not None) == (online.to_measure is not None) == entry.chooses
     assert online.search is None
     assert online.density_warmup_steps == online.run_steps == 0

@@ -14,8 +14,8 @@ from ssfx.schemes import schemes
 
 Options = dict[str, Any]
 
-DENSE = [s.name for s in schemes if s.dense]
-SPARSE = [s.name for s in schemes if not s.dense]
+DENSE = [s.name for s in schemes if s.dense and not s.in_rounds]
+SPARSE = [s.name for s in schemes if not (s.dense or s.in_rounds)]
 BIASED = {"s2reducer", "signsgd"}
 """What these decode is not what was sent: an estimate from a sketch, a vote of signs."""
 

@@ -29,7 +29,7 @@ import ssfx
 from ssfx.schemes import schemes
 
 WORLDS, LARGE = (2, 3), (4, 5)
-EVERY = [s.name for s in schemes]
+EVERY = [s.name for s in schemes if not s.in_rounds]
 WHOLE = [s for s in [*DENSE, *SPARSE] if keeps_all(s) is not None]
 
 

@@ -26,7 +26,7 @@ def resumes_exactly(group: Any, rank: int, world: int, options: work.Options, cu
         return work.resumes_exactly(group, rank, world, options, cut)
 
 
-EVERY = [s.name for s in schemes]
+EVERY = [s.name for s in schemes if not s.in_rounds]
 WORLDS = (2, 3, 4)
 LATEST = 10
 """The latest cut; five steps are observed where a scheme plans by what it observes."""

@@ -38,7 +38,9 @@ from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.sharded import ShardedExchange
 from ssfx.lab.workloads.train import StoppedAtCheckpoint
 from ssfx.runtime.attach import attach
+from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.sync import Sync
+from ssfx.sharded.sync import ShardedSync
 
 COLLECTIVE_TIMEOUT_S = 60
 WAIT_S = 0.05
@@ -83,7 +85,7 @@ class RankRun:
         faulthandler.register(signal.SIGUSR2, file=self._stacks)
         faulthandler.register(signal.SIGTERM, file=self._stacks, chain=True)
         self.case = _case_in(self.run_dir)
-        self._sync: Sync | ShardedExchange | None = None
+        self._sync: Sync | ShardedExchange | OuterSync | None = None
         self._handles: list[Any] = []
         self._where: dict[str, Any] = {}
         """Further arguments of `attach` on this rank."""
@@ -168,7 +170,7 @@ class RankRun:
     def _attach(self, model: Any, optimizer: Any, **options: Any) -> Any:
         """ssfx.attach, with the phases, the plan and the trace kept for this attempt."""
         found = attach(model, optimizer, trace=self.case.trace, **options, **self._where)
-        self._sync = found if isinstance(found, Sync) else ShardedExchange(found, model, self.case)
+        self._sync = ShardedExchange(found, model, self.case) if isinstance(found, ShardedSync) else found
         self._handles = observe_phases(model, optimizer, self.set_phase)
         self._save_plan()
         return self._sync

@@ -28,8 +28,10 @@ from ssfx.lab.workloads.sharded import ShardedExchange
 from ssfx.lab.workloads.stream import Batches
 from ssfx.perf_model.roofline import ITERATIONS
 from ssfx.runtime.attach import exempt_names
+from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.sync import Sync
+from ssfx.simulator.pricing.selection_stats import SelectionStats
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the iteration of Newton and Schulz in Jordan et al. 2024."""
@@ -183,7 +185,7 @@ class Stepper:
     case: Case
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    sync: Sync | ShardedExchange
+    sync: Sync | ShardedExchange | OuterSync
     scaler: torch.amp.GradScaler | None
     batches: Batches
     device: torch.device
@@ -239,6 +241,7 @@ class Stepper:
         self._update()
         ended = mark()
         self._clock.wait()
+        waited_s = self.sync.exchange_s if isinstance(self.sync, OuterSync) else 0.0
         self._draw(moments)
         return self._record(
             step,
@@ -246,8 +249,9 @@ class Stepper:
             stats,
             self._total(forward),
             self._total(backward),
-            self._clock.seconds(update_began, ended),
+            self._clock.seconds(update_began, ended) - waited_s,
             self._clock.seconds(began, ended),
+            waited_s,
         )
 
     def _draw(self, moments: list[float]) -> None:
@@ -282,6 +286,9 @@ class Stepper:
         planned: dict[str, Any] = {}
         if isinstance(self.sync, ShardedExchange):
             norm, planned = norm.full_tensor(), self.sync.planned
+        elif isinstance(self.sync, OuterSync):
+            moved = SelectionStats().volumes(self.sync.plan)
+            planned = {"contributed_bytes": float(moved.contributed), "sent_bytes": float(moved.sent)}
         finite = bool(torch.isfinite(norm))
         if not finite and self.scaler is None:
             self.optimizer.zero_grad()
@@ -311,18 +318,20 @@ class Stepper:
         backward_s: float,
         step_s: float,
         total_s: float,
+        waited_s: float,
     ) -> StepRecord:
         sparsify_s = stats.sparsify_s + stats.decode_s
         # The exchange runs inside backward. The host and the stream are different clocks on CUDA, hence no negatives.
         pure_backward_s = max(0.0, backward_s - sparsify_s - stats.exposed_comm_s)
-        other_s = max(0.0, total_s - forward_s - pure_backward_s - sparsify_s - stats.exposed_comm_s - step_s)
+        exposed_s = stats.exposed_comm_s + waited_s  # weights are exchanged after the optimizer's step
+        other_s = max(0.0, total_s - forward_s - pure_backward_s - sparsify_s - exposed_s - step_s)
         return StepRecord(
             step=step,
             iteration_s=total_s,
             forward_s=forward_s,
             backward_s=pure_backward_s,
             sparsify_s=sparsify_s,
-            exposed_comm_s=stats.exposed_comm_s,
+            exposed_comm_s=exposed_s,
             step_s=step_s,
             other_s=other_s,
             comm_s=stats.comm_s,

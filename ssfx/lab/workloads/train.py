@@ -4,7 +4,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ssfx.lab.workloads.metrics.tally import QUALITY, Tally, quality_of
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.sharded import ShardedExchange, exchange_options, load_shards, local, shard, shards_in, whole
 from ssfx.lab.workloads.step import AUTOCAST, Stepper, make_optimizer, set_precision
+from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.sync import Sync
 from ssfx.runtime.virtual_ranks import share_weights
 from ssfx.schemes import schemes
@@ -62,7 +63,7 @@ class TrainResult:
 def train(
     case: Case,
     on_step: Callable[[StepRecord], bool | None],
-    attach: Callable[..., Sync | ShardedExchange],
+    attach: Callable[..., Sync | ShardedExchange | OuterSync],
     *,
     checkpoint_dir: Path | None = None,
     comm: Comm | None = None,
@@ -92,14 +93,13 @@ def train(
     if case.sharding != "none":
         shard(case, model)
     optimizer = make_optimizer(case, model)
-    if comm is not None:
+    scheme_options = schemes[case.scheme].for_run(case.scheme_options, case.steps, case.clip_norm is not None)
+    if comm is not None and schemes[case.scheme].online(scheme_options).rounds is None:
         share_weights(model, optimizer, comm)
     scaler = torch.amp.GradScaler(case.device) if case.precision == "fp16" else None
     batches = data.train_loader(
         rank, case.world_size, case.batch_size, case.seed, device=case.device, workers=case.data_workers
     )
-    # With what a scheme may ask of the run.
-    scheme_options = schemes[case.scheme].for_run(case.scheme_options, case.steps, case.clip_norm is not None)
     sync = attach(
         model,
         optimizer,
@@ -134,6 +134,8 @@ def train(
     while parts.step < case.steps:
         compute_only = _compute_only(case, stepper, parts.step, control)
         record = stepper.run(parts.step)
+        if isinstance(sync, OuterSync) and parts.step + 1 == case.steps:
+            sync.synchronize()  # the round that is not full
         if compute_only is not None:
             record = replace(record, control_forward_s=compute_only[0], control_backward_s=compute_only[1])
         if due(case, parts.step):
@@ -168,7 +170,7 @@ class _State:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    sync: Sync | ShardedExchange
+    sync: Sync | ShardedExchange | OuterSync
     scaler: torch.amp.GradScaler | None
     device: torch.device
     sharded: bool
@@ -312,15 +314,17 @@ def due(case: Case, step: int) -> bool:
 
 
 def measure(
-    case: Case, data: Dataset, model: nn.Module, sync: Sync | ShardedExchange, rank: int, comm: Comm | None
+    case: Case, data: Dataset, model: nn.Module, sync: Sync | ShardedExchange | OuterSync, rank: int, comm: Comm | None
 ) -> dict[str, float | None]:
     """Return the metrics of quality and the state of the exchange, the same on all ranks; None for what is not finite.
 
     Besides quality: `error_norm`, the Euclidean norm of what a rank has not sent yet, mean over ranks, and `threshold`,
     that of a collective that steers one (where there is one), and `union_density`, the fraction of elements of the
-    averaged gradient that are not zero. Running statistics are averaged over ranks for the measurement alone.
+    averaged gradient that are not zero. Running statistics are averaged over ranks for the measurement alone. Of a
+    training in rounds the outer weights are measured, which all ranks share.
     """
-    with averaged_buffers(model, case.world_size, comm), whole(case, model):
+    outer = sync.outer() if isinstance(sync, OuterSync) else nullcontext()
+    with outer, averaged_buffers(model, case.world_size, comm), whole(case, model):
         tally = data.tally(model, rank, case.world_size)
     total = _summed(tally | _exchange_state(model, sync), comm)
     ranks = total.pop("ranks")
@@ -331,7 +335,7 @@ def measure(
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
-def _exchange_state(model: nn.Module, sync: Sync | ShardedExchange) -> Tally:
+def _exchange_state(model: nn.Module, sync: Sync | ShardedExchange | OuterSync) -> Tally:
     stats = sync.stats()
     known = {"error_norm": stats.get("residual_norm"), "threshold": stats.get("threshold")}
     grads = [local(p.grad) for p in model.parameters() if p.grad is not None]

@@ -16,6 +16,7 @@ from transformers import TrainerCallback
 from ssfx.core.errors import ConfigError
 from ssfx.runtime.attach import attach, of_run
 from ssfx.runtime.integrations.state_files import load_state, save_state
+from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.sync import Sync
 from ssfx.sharded.sync import ShardedSync
 
@@ -34,7 +35,7 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
         self._trainer = trainer
         self._resume_from = resume_from
         self._options = options
-        self.sync: Sync | ShardedSync | None = None
+        self.sync: Sync | ShardedSync | OuterSync | None = None
         _without_ddp(trainer.accelerator)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -7,6 +7,7 @@ import torch.distributed as dist
 
 from ssfx.core.errors import ConfigError, SsfxError
 from ssfx.core.files import replacing
+from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.store import read_state
 from ssfx.runtime.sync import Sync
 from ssfx.sharded.sync import ShardedSync
@@ -18,7 +19,7 @@ def state_file(checkpoint: str | Path, rank: int) -> Path:
     return path / f"ssfx-rank{rank}.pt" if path.is_dir() else path.with_name(f"{path.name}.ssfx-rank{rank}.pt")
 
 
-def save_state(sync: Sync | ShardedSync, checkpoint: str | Path) -> Path:
+def save_state(sync: Sync | ShardedSync | OuterSync, checkpoint: str | Path) -> Path:
     """Write this rank's state beside `checkpoint` and return its path; a reader never sees half a file."""
     path = state_file(checkpoint, _rank(sync))
     with replacing(path, "wb") as file:
@@ -26,7 +27,7 @@ def save_state(sync: Sync | ShardedSync, checkpoint: str | Path) -> Path:
     return path
 
 
-def load_state(sync: Sync | ShardedSync, checkpoint: str | Path) -> None:
+def load_state(sync: Sync | ShardedSync | OuterSync, checkpoint: str | Path) -> None:
     """Continue from the state beside `checkpoint`; ConfigError when this rank has none, RunError for another file."""
     path = state_file(checkpoint, _rank(sync))
     if not path.exists():
@@ -41,6 +42,6 @@ def load_state(sync: Sync | ShardedSync, checkpoint: str | Path) -> None:
         raise type(error)(f"{path}: {error}") from None
 
 
-def _rank(sync: Sync | ShardedSync) -> int:
+def _rank(sync: Sync | ShardedSync | OuterSync) -> int:
     """Return the number that this rank's file has: its place among the replicas of a shard would not be unique."""
     return sync.comm.rank if isinstance(sync, Sync) else dist.get_rank()

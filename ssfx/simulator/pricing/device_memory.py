@@ -192,7 +192,7 @@ def device_memory(
     """Return what a rank of `plan` takes on a device of kind `on`; None for a host, whose memory others share.
 
     `optimizer` and `batch_size` are those of the profile where they are not given. Activations are counted with fused
-    attention. Of an unknown optimizer, two copies of the weights are assumed, as Adam keeps.
+    attention. Of an unknown optimizer, two copies of the weights are assumed, as Adam keeps; outer ones count with it.
     """
     if not has_sheet(on) or not device(on).pcie_gbps:
         return None
@@ -200,10 +200,13 @@ def device_memory(
     half = precision in SIXTEEN_BIT
     sample, optimizer = _of_model(profile, optimizer, half)
     residuals, messages = scheme_bytes(plan)
+    copies = OPTIMIZER_STATE.get(optimizer, 2)
+    if (rounds := plan.rounds) is not None:  # outer weights and their momentum, and what was sent while it is under way
+        copies += 1 + (rounds.outer_momentum > 0) + (rounds.delay > 0)
     return DeviceMemory(
         weights=weights + (weights // 2 if half else 0),
         gradients=weights,
-        optimizer_state=OPTIMIZER_STATE.get(optimizer, 2) * weights,
+        optimizer_state=copies * weights,
         residuals=residuals,
         messages=messages,
         sample=sample,

@@ -46,7 +46,7 @@ class SelectionStats:
         return replace(load, nbytes=round(load.nbytes * ratio), kept=kept, build_up=self.build_up)
 
     def volumes(self, plan: Plan) -> Volumes:
-        """Return what one rank hands over to the exchanges of one step, and what it sends."""
+        """Return what one rank hands over to the exchanges of one step, and what it sends; of rounds, on average."""
         contributed = sent = 0
         for lane, nbytes, rounds in plan_rounds(plan):
             collective = collectives.build(lane.collective)
@@ -55,4 +55,5 @@ class SelectionStats:
                 real = self.real(load, lane.collective, [segment.compressor for segment in lane.segments])
                 contributed += real.nbytes - load.nbytes
                 sent += collective.traffic(real).sent_bytes
-        return Volumes(contributed, sent)
+        steps = plan.rounds.every if plan.rounds is not None else 1
+        return Volumes(contributed // steps, sent // steps)

@@ -1,0 +1,388 @@
+"""OuterSync: ranks train alone for a round, then exchange what they have learnt, and an outer optimizer steps.
+
+Nothing is exchanged in backward: gradients, clipping, loss scales and the optimizer are each rank's own. After a step
+that is due, d = outer - own weights is exchanged as a gradient is otherwise: by a plan, with compressor and memory.
+Source: Douillard et al. 2023 (DiLoCo), algorithm 1; 2025 (Streaming DiLoCo), algorithm 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from time import perf_counter
+from typing import Any
+from weakref import ref
+
+import torch
+
+from ssfx.collectives.comm import Comm
+from ssfx.compressors.memories import Memory
+from ssfx.core.errors import ConfigError, RunError
+from ssfx.planning.costs import placeholder_costs
+from ssfx.planning.exempt import exempted
+from ssfx.planning.plan import Plan, TensorSpec
+from ssfx.planning.profile import Profile
+from ssfx.planning.rounds import Rounds
+from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts
+from ssfx.runtime.lifetime import Peers, claim_model, release_model
+from ssfx.runtime.online import registration_profile
+from ssfx.runtime.parted import Parted, fingerprint_of
+from ssfx.runtime.setup import broadcast_model
+from ssfx.runtime.stats import Tracer
+from ssfx.runtime.store import STATE_FORMAT, Store, identity
+from ssfx.runtime.vector_exchange import VectorExchange
+from ssfx.schemes import schemes
+from ssfx.schemes.make_plan import check_memory, make_plan
+
+Weights = dict[str, torch.Tensor]
+MOST_UNDONE = 3
+"""So many rounds in a row that a number which is not finite undoes end the run."""
+_MINE = "load this rank's own model and optimizer beside its state, or save the model inside `with sync.outer():`"
+
+
+class OuterSync:
+    """The exchange of rounds attached to a model: what `attach` returns for a scheme of local updates.
+
+    Public: outer, synchronize, stats, state_dict, load_state_dict, detach; no_sync does nothing, as no pass exchanges.
+    """
+
+    last = profile = costs = None
+    """What an exchange of every step knows."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizers: Optimizers,
+        *,
+        scheme: str,
+        given: dict[str, Any],
+        rounds: Rounds,
+        memory: Memory | None,
+        scaler: torch.amp.GradScaler | None,
+        comm: Comm,
+        seed: int,
+        exempt: frozenset[str] = frozenset(),
+        broadcast_buffers: bool = True,
+    ) -> None:
+        if len(optimizers) != 1:
+            raise ConfigError(
+                f"scheme={scheme} counts the steps of one optimizer; give attach one, got {len(optimizers)}"
+            )
+        self.comm, self.scheme, self.rounds, self.seed = comm, schemes[scheme], rounds, seed
+        self.given, self.memory, self.store = given, memory, Store()
+        self.tracer = Tracer(False, comm.rank)
+        self.step = self.skipped_steps = self.exchanges = self.undone_rounds = 0
+        self.exchange_s = 0.0
+        """Seconds that the latest step waited for weights."""
+        self._undone_in_a_row = 0
+        self._model, self._exempt, self._optimizer = model, exempt, optimizers[0]
+        self._params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        kind = identity(self.scheme, given, memory)["memory_kind"]
+        facts = attach_facts(self.scheme, given, kind, seed, False, exempt, scaler) | model_facts(model, optimizers)
+        check_agreed(comm, facts, "attach with the same model, optimizer and options on every rank")
+        broadcast_model(model, comm)
+        self._buffers = list(model.buffers()) if broadcast_buffers else []
+        self._peers, self._parted = Peers(comm), Parted(comm)
+        comm.look = self._peers.look
+        base = registration_profile(self._params, None, optimizers)
+        self.plan = self._planned(base)
+        if memory is not None:
+            check_memory(self.plan, memory)
+        self._parts = [self._exchange_of(self._planned(part)) for part in fragments(base, rounds.fragments)]
+        self._outer: Weights = {name: p.detach().clone() for name, p in self._params.items()}
+        self._velocity: Weights = {}
+        self._sent_at = [0] * rounds.fragments
+        """After which step each fragment was last sent."""
+        self._under_way: int | None = None
+        """The fragment whose exchange has begun, with this rank's weights then; its averages, once they are here."""
+        self._sent: Weights = {}
+        self._came: tuple[Weights | None] | None = None
+        self._held_back: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        claim_model(model)
+        self._handles = [
+            self._optimizer.register_step_pre_hook(partial(_before, ref(self))),
+            self._optimizer.register_step_post_hook(partial(_after, ref(self))),
+        ]
+        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        if self._scaler is not None:
+            self._watch(self._scaler)
+
+    def _planned(self, part: Profile) -> Plan:
+        costs = placeholder_costs(max(2, self.comm.world_size))
+        return exempted(make_plan(self.scheme.name, part, costs, self.given), self._exempt)
+
+    def _exchange_of(self, plan: Plan, count: int = 0) -> VectorExchange:
+        return VectorExchange(plan, self.comm, self.store, self.memory, self.seed, count)
+
+    # ---- the clock --------------------------------------------------------------------------------------------------
+
+    def _watch(self, scaler: torch.amp.GradScaler) -> None:
+        """Count steps that `scaler` leaves out, too, or ranks would come to their exchanges after other steps."""
+        plain, there = scaler.step, ref(self)
+
+        def step(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            sync = there()
+            before = sync.step if sync is not None else 0
+            found = plain(optimizer, *args, **kwargs)
+            if sync is not None and optimizer is sync._optimizer and sync.step == before:
+                sync.skipped_steps += 1
+                sync.after_step()
+            return found
+
+        scaler.step = step  # type: ignore[method-assign]
+
+    def before_step(self) -> None:
+        """A gradient that is not finite is left out on this rank alone; the others know nothing of it."""
+        grads = [p.grad for p in self._params.values() if p.grad is not None]
+        if grads and not bool(torch.isfinite(torch.stack(torch._foreach_norm(grads, float("inf")))).all()):
+            self.skipped_steps += 1
+            for p in self._params.values():
+                if p.grad is not None:
+                    self._held_back.append((p, p.grad))
+                    p.grad = None
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Count a step, and exchange what is due after it."""
+        for p, grad in self._held_back:
+            p.grad = grad
+        self._held_back.clear()
+        self.step += 1
+        began = perf_counter()
+        if self._under_way is not None and self.rounds.ends(self.step) == self._under_way:
+            self._end()
+        if (number := self.rounds.begins(self.step)) is not None:
+            self._begin(number)
+            if self.rounds.delay == 0:
+                self._end()
+        self.exchange_s = perf_counter() - began
+
+    @torch.no_grad()
+    def synchronize(self) -> None:
+        """End the round now, for all weights that have moved since their last exchange: all ranks have the outer ones.
+
+        Nothing happens right after a round, so that momentum does not act on a difference of zero.
+        """
+        if self._under_way is not None:
+            self._end()
+        for number in range(len(self._parts)):
+            if self.step > self._sent_at[number]:
+                self._begin(number)
+                self._end()
+
+    # ---- an exchange ------------------------------------------------------------------------------------------------
+
+    def _begin(self, number: int) -> None:
+        """Send d = outer - own weights of a fragment."""
+        self._under_way, self._sent_at[number], names = number, self.step, self._parts[number].plan.by_name
+        trained = {name for name, p in self._model.named_parameters() if p.requires_grad}
+        if trained != self._params.keys():
+            raise ConfigError(
+                f"scheme={self.scheme.name} exchanges what was trained when it was attached, which "
+                f"{min(trained ^ self._params.keys())} was not or is no more; detach, and attach again"
+            )
+        self._sent = {name: self._params[name].detach().clone() for name in names}
+        self._parts[number].begin({name: self._outer[name] - self._sent[name] for name in names})
+
+    def _receive(self) -> Weights | None:
+        assert self._under_way is not None
+        if self._came is None:
+            self._came = (self._parts[self._under_way].end(),)
+        return self._came[0]
+
+    def _end(self) -> None:
+        """Wait for the averages, step the outer weights, and go on from them."""
+        averages, sent = self._receive(), self._sent
+        assert self._under_way is not None
+        learnt_since = self.step > self._sent_at[self._under_way]
+        self._under_way, self._came, self._sent = None, None, {}
+        self.exchanges += 1
+        self._peers.exchanges += 1
+        if averages is None:
+            self._undo(sent)
+            return
+        self._undone_in_a_row = 0
+        for name, mean in averages.items():
+            if momentum := self.rounds.outer_momentum:
+                # v <- m v + d; d + m v: Nesterov's step, as torch's SGD takes it
+                kept = self._velocity.get(name)
+                self._velocity[name] = kept.mul_(momentum).add_(mean) if kept is not None else mean.clone()
+                mean = mean.add(self._velocity[name], alpha=momentum)
+            self._outer[name].add_(mean, alpha=-self.rounds.outer_lr)
+            p, outer = self._params[name], self._outer[name]
+            if learnt_since:
+                p.add_(outer - sent[name])  # and stays
+            else:
+                p.copy_(outer)
+        self._average_buffers()
+        self._parted.note(self.exchanges, self._outer.values())  # type: ignore[arg-type]
+        self._parted.look(self.exchanges, dict)
+
+    def _undo(self, sent: Weights) -> None:
+        """A rank's weights are not finite: the round counts for none, and that rank's optimizer begins anew."""
+        self.undone_rounds += 1
+        self._undone_in_a_row += 1
+        if not all(bool(torch.isfinite(one).all()) for one in sent.values()):
+            self._optimizer.state.clear()
+        self._write(self._outer)
+        if self._undone_in_a_row >= MOST_UNDONE:
+            raise RunError(
+                f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self.step}; use a "
+                "smaller rate, or clip gradients"
+            )
+
+    def _average_buffers(self) -> None:
+        """Running statistics are those of the mean of ranks, and whole numbers rank 0's."""
+        if self.comm.world_size == 1:
+            return
+        for buffer in self._buffers:
+            if buffer.is_floating_point() and buffer.numel():
+                mean = self.comm.all_reduce(buffer.detach().float().reshape(-1)).wait() / self.comm.world_size
+                buffer.copy_(mean.view_as(buffer))
+            elif buffer.numel():
+                self.comm.broadcast(buffer.detach().reshape(-1).view(torch.uint8)).wait()
+
+    @torch.no_grad()
+    def _write(self, weights: Mapping[str, torch.Tensor]) -> None:
+        for name, p in self._params.items():
+            p.copy_(weights[name])
+
+    # ---- what scripts ask -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def outer(self) -> Iterator[None]:
+        """Inside, the model has the outer weights, the same on every rank: to evaluate them, or to save them."""
+        kept = {name: p.detach().clone() for name, p in self._params.items()}
+        self._write(self._outer)
+        try:
+            yield
+        finally:
+            self._write(kept)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Return a context that changes nothing: no backward pass exchanges."""
+        return nullcontext()
+
+    def stats(self) -> dict[str, float | int | str | None]:
+        """Return counts so far."""
+        found: dict[str, float | int | str | None] = {
+            "steps": self.step,
+            "skipped_steps": self.skipped_steps,
+            "exchanges": self.exchanges,
+            "undone_rounds": self.undone_rounds,
+            "scheme": self.scheme.name,
+            "plan": self.plan.digest,
+        }
+        if self.memory is not None and self.memory.stateful:
+            found["residual_norm"] = self.store.norm(self.memory.buffers[0])
+        return found
+
+    def _identity(self) -> dict[str, Any]:
+        own = {"format": STATE_FORMAT, "world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed}
+        return own | identity(self.scheme, self.given, self.memory, self._exempt)
+
+    @torch.no_grad()
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's state: outer weights and momentum, what is kept, an exchange under way; a file per rank.
+
+        Beside it save this rank's own model and optimizer: within a round they differ from rank to rank.
+        """
+        came = self._receive() if self._under_way is not None else None
+        copies = [{name: one.clone() for name, one in (part or {}).items()} for part in (self._outer, self._velocity)]
+        return self._identity() | {
+            "step": self.step,
+            "skipped_steps": self.skipped_steps,
+            "exchanges": self.exchanges,
+            "undone_rounds": self.undone_rounds,
+            "outer": copies[0],
+            "velocity": copies[1],
+            "memory": self.store.state_dict(),
+            "counts": [part.count for part in self._parts],
+            "sent_at": list(self._sent_at),
+            "under_way": None
+            if self._under_way is None
+            else {"fragment": self._under_way, "sent": self._sent, "came": came},
+            "weights": int(fingerprint_of(self._params.values())),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken, after this rank's own model and optimizer were loaded.
+
+        ConfigError for a state of another rank, number of ranks, scheme or model, and where the model is not this
+        rank's of that step. Nothing has been loaded then.
+        """
+        with self._peers.loading() as facts:
+            self._check(state)
+            facts["step"] = str(state["step"])
+        self.step, self.skipped_steps = state["step"], state["skipped_steps"]
+        self.exchanges, self.undone_rounds = state["exchanges"], state["undone_rounds"]
+        for name, one in state["outer"].items():
+            self._outer[name].copy_(one)
+        self._velocity = {name: one.to(self._outer[name].device, copy=True) for name, one in state["velocity"].items()}
+        self.store.load_state_dict(state["memory"], self.comm.device)
+        self._sent_at = list(state["sent_at"])
+        counts = zip(self._parts, state["counts"], strict=True)
+        self._parts = [self._exchange_of(part.plan, count) for part, count in counts]
+        self._under_way, self._sent, self._came = None, {}, None
+        if (under_way := state["under_way"]) is not None:
+            self._under_way, self._sent = under_way["fragment"], dict(under_way["sent"])
+            self._came = (under_way["came"],)
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        mine = self._identity()
+        if not isinstance(state, Mapping) or not {*mine, "outer", "weights", "counts", "sent_at"} <= state.keys():
+            raise ConfigError("this is no state of rounds: load what sync.state_dict() returned on this rank")
+        for key, value in mine.items():
+            if state[key] != value:
+                raise ConfigError(
+                    f"this state was saved with {key}={state[key]}, not {value}; resume with the same {key}"
+                )
+        shapes = {name: p.shape for name, p in self._params.items()}
+        if {name: one.shape for name, one in state["outer"].items()} != shapes:
+            raise ConfigError("this state was saved for another model: parameter names or shapes differ")
+        if state["weights"] != int(fingerprint_of(self._params.values())):
+            raise ConfigError(f"the model is not the one that rank {self.comm.rank} had when this was saved: {_MINE}")
+
+    def detach(self) -> None:
+        """Exchange no more; the model has the outer weights."""
+        for handle in self._handles:
+            handle.remove()
+        if self._scaler is not None:
+            del self._scaler.step
+        self._write(self._outer)
+        self._peers.close("has detached")
+        release_model(self._model)
+
+
+def _before(sync: ref[OuterSync], _: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    if (args[1] if len(args) > 1 else kwargs.get("closure")) is not None:
+        raise ConfigError(
+            "rounds count steps, and step(closure) may evaluate several; call optimizer.step() without one"
+        )
+    if (there := sync()) is not None:
+        there.before_step()
+
+
+def _after(sync: ref[OuterSync], *_: Any) -> None:
+    if (there := sync()) is not None:
+        there.after_step()
+
+
+def fragments(base: Profile, count: int) -> list[Profile]:
+    """Return neighbours of about equal size, in the order in which gradients arrive; each tensor in one of them."""
+    if len(base.tensors) < count:
+        raise ConfigError(f"fragments={count} is more than the {len(base.tensors)} tensors of this model; use fewer")
+    total, done = sum(base.numel), 0
+    parts: list[list[TensorSpec]] = [[]]
+    for at, spec in enumerate(base.tensors):
+        needed = count - len(parts)
+        if parts[-1] and needed and (done >= total * len(parts) / count or len(base.tensors) - at == needed):
+            parts.append([])
+        parts[-1].append(spec)
+        done += spec.numel
+    return [
+        Profile(base.model, tuple(specs), (0.0,) * len(specs), 0.0, base.origin, optimizer=base.optimizer)
+        for specs in parts
+    ]

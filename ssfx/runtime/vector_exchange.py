@@ -1,0 +1,49 @@
+"""One exchange of named vectors by a plan, without gradients, hooks or a model: their averages over ranks."""
+
+from collections.abc import Mapping
+
+import torch
+
+from ssfx.collectives.comm import Comm
+from ssfx.compressors.memories import Memory
+from ssfx.planning.plan import Plan
+from ssfx.runtime.message import Message, Room, StepKey, all_finite
+from ssfx.runtime.message_kinds import make_message
+from ssfx.runtime.store import Store
+
+
+class VectorExchange:
+    """The messages of a plan; `count` exchanges were made. What compressors keep is in the store, once committed."""
+
+    def __init__(self, plan: Plan, comm: Comm, store: Store, memory: Memory | None, seed: int, count: int = 0) -> None:
+        self.plan, self.count = plan, count
+        self._key = StepKey(seed, {name: i for i, name in enumerate(sorted(plan.by_name))})
+        self._room = Room(comm.device)
+        self._messages: list[Message] = [
+            make_message(lane, plan, comm, comm.device, store, memory, count) for _, lane in plan.lanes()
+        ]
+
+    def begin(self, vectors: Mapping[str, torch.Tensor]) -> None:
+        """Issue the exchange of this rank's vectors; another rank does the same."""
+        for message in self._messages:
+            message.begin(self._key)
+            for index, segment in enumerate(message.lane.segments):
+                for name in segment.tensors:
+                    message.add(name, vectors[name])
+                    if message.arrived(index):
+                        message.compress(index)
+            message.start()
+
+    def end(self) -> dict[str, torch.Tensor] | None:
+        """Wait; return the averages and keep what was not sent, or None where a number of any rank was not finite."""
+        self.count += 1
+        received = [part for message in self._messages for part in message.finish()]
+        if received and not bool(all_finite(received)):
+            return None
+        averages = {}
+        for message in self._messages:
+            message.decode({}, self._room)
+            for name in message.lane.tensors:
+                averages[name] = message.result(name).clone()
+            message.commit(message.lane.tensors)
+        return averages

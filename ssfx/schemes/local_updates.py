@@ -1,0 +1,176 @@
+"""Local updates: ranks train alone for many steps, then exchange weights; the plan is that of one exchange.
+
+    d = w_outer - w_rank;  v <- m v + mean(d);  w_outer <- w_outer - lr (mean(d) + m v);  w_rank <- w_outer
+
+Another scheme of this package plans the exchange of d, as it would that of a gradient.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from ssfx.core.errors import ConfigError
+from ssfx.planning.costs import Costs
+from ssfx.planning.plan import Plan
+from ssfx.planning.profile import Profile
+from ssfx.planning.rounds import Rounds
+from ssfx.schemes.base import CompressOptions, DenseOptions, SchemeOptions, scheme
+from ssfx.schemes.ddp import DdpOptions, plan_ddp
+from ssfx.schemes.ddp_quantized import DdpBf16Options, DdpQuantizedOptions, plan_ddp_bf16, plan_ddp_quantized
+from ssfx.schemes.online_planning import OnlinePlanning
+from ssfx.schemes.per_tensor import PerTensorOptions, plan_per_tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RoundOptions(SchemeOptions):
+    """`every`: steps between two exchanges of the same weights."""
+
+    every: Annotated[int, 1] = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.rounds()
+
+    def rounds(self) -> Rounds:
+        """Return when weights are exchanged, and what their average does: it takes the place of the weights."""
+        return Rounds(self.every)
+
+    def online(self) -> OnlinePlanning:
+        """Return the rounds beside what the exchange asks for."""
+        return replace(super().online(), rounds=self.rounds(), observed_steps=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OuterOptions(_RoundOptions):
+    """`outer_lr`, `outer_momentum`: of the outer step.
+
+    The published 0.7 and 0.9 move seven times the mean: they are for 200 rounds and more.
+    """
+
+    outer_lr: Annotated[float, "(0, inf)"] = 0.7
+    outer_momentum: Annotated[float, "[0, 1)"] = 0.9
+
+    def rounds(self) -> Rounds:
+        """Return the same with an outer step."""
+        return Rounds(self.every, outer_lr=self.outer_lr, outer_momentum=self.outer_momentum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSgdOptions(_RoundOptions, DenseOptions):
+    """The plain mean of weights."""
+
+    every: Annotated[int, 1] = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiLoCoOptions(_OuterOptions, DenseOptions):
+    """Differences of weights travel in 16 bits. `ranks_per_node`: as of ddp_quantized."""
+
+    compressor: str | None = "bf16"
+    ranks_per_node: Annotated[int, 0] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamingOptions(_OuterOptions, CompressOptions):
+    """`fragments` of the model go by turns, in four bits; each is waited for `delay` steps later.
+
+    What a rank has learnt in the meantime stays beside the new outer weights. `ranks_per_node`: as of ddp_quantized.
+    """
+
+    compressor: str = "qsgd(bits=4,bucket=48,norm=max)"
+    fragments: Annotated[int, 1] = 4
+    delay: Annotated[int, 0] = 4
+    ranks_per_node: Annotated[int, 0] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_dense_steps(self)
+
+    def rounds(self) -> Rounds:
+        """Return when fragments are exchanged."""
+        return Rounds(self.every, self.fragments, self.delay, self.outer_lr, self.outer_momentum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseLoCoOptions(_RoundOptions, CompressOptions):
+    """The 64 largest of 4,096 numbers; what is not sent is fed back, decayed, in place of an outer momentum."""
+
+    compressor: str = "chunk_topm(m=64)"
+    density: Annotated[float, "(0, 1]"] = 1 / 64
+    every: Annotated[int, 1] = 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_dense_steps(self)
+
+    def online(self) -> OnlinePlanning:
+        """Return the rounds, and a memory that forgets."""
+        return replace(super().online(), memory="momentum(decay=0.95)")
+
+
+def _refuse_dense_steps(options: CompressOptions) -> None:
+    if options.dense_steps:
+        raise ValueError("dense_steps is of schemes that exchange every step; drop it")
+
+
+@scheme(
+    "local_sgd",
+    summary="ranks step alone, then weights are averaged",
+    source="Stich 2018 (local SGD); Lin et al. 2018 (post-local SGD)",
+    defaults=LocalSgdOptions(),
+    fusion_unit="bucket",
+    collectives=("all_reduce",),
+    compressors="additive",
+)
+def plan_local_sgd(profile: Profile, costs: Costs, options: LocalSgdOptions) -> Plan:
+    """Return the plan of one exchange, by DDP's buckets."""
+    return _in_rounds("local_sgd", plan_ddp(profile, costs, DdpOptions(compressor=options.compressor)), options)
+
+
+@scheme(
+    "diloco",
+    summary="ranks step alone, then weights are exchanged in 16 bits and an outer step has Nesterov's momentum",
+    source="Douillard et al. 2023 (DiLoCo), algorithm 1",
+    defaults=DiLoCoOptions(),
+    fusion_unit="bucket",
+    collectives=("quantized_all_reduce", "all_reduce"),
+    compressors="bf16, fp16",
+)
+def plan_diloco(profile: Profile, costs: Costs, options: DiLoCoOptions) -> Plan:
+    """Return the plan of one exchange, by DDP's buckets in 16 bits, summed in float32."""
+    if options.compressor is None:
+        raise ConfigError("scheme=diloco sends 16 bits: compressor=bf16 or fp16; scheme=local_sgd sends 32")
+    exchange = DdpBf16Options(compressor=options.compressor, ranks_per_node=options.ranks_per_node)
+    return _in_rounds("diloco", plan_ddp_bf16(profile, costs, exchange), options)
+
+
+@scheme(
+    "streaming_diloco",
+    summary="as diloco, a fragment at a time in four bits, hidden behind the next steps",
+    source="Douillard et al. 2025 (Streaming DiLoCo), algorithm 2",
+    defaults=StreamingOptions(),
+    fusion_unit="bucket",
+    collectives=("quantized_all_reduce", "all_reduce"),
+    compressors="bf16, fp16, fp8, qsgd",
+)
+def plan_streaming_diloco(profile: Profile, costs: Costs, options: StreamingOptions) -> Plan:
+    """Return the plan of one exchange of all fragments, by DDP's buckets in few bits, summed in float32."""
+    exchange = DdpQuantizedOptions(compressor=options.compressor, ranks_per_node=options.ranks_per_node)
+    return _in_rounds("streaming_diloco", plan_ddp_quantized(profile, costs, exchange), options)
+
+
+@scheme(
+    "sparseloco",
+    summary="as diloco, the largest of each chunk with decayed error feedback and no outer momentum",
+    source="Sarfi et al. 2025 (SparseLoCo), algorithm 1",
+    defaults=SparseLoCoOptions(),
+    fusion_unit="tensor",
+    collectives=("all_gather", "all_reduce"),
+)
+def plan_sparseloco(profile: Profile, costs: Costs, options: SparseLoCoOptions) -> Plan:
+    """Return the plan of one exchange, a compressor call per tensor."""
+    exchange = PerTensorOptions(compressor=options.compressor, density=options.density)
+    return _in_rounds("sparseloco", plan_per_tensor(profile, costs, exchange), options)
+
+
+def _in_rounds(name: str, plan: Plan, options: _RoundOptions) -> Plan:
+    return replace(plan, scheme=name, overlap=False, rounds=options.rounds())
