@@ -177,10 +177,13 @@ class Setting:
         return replace(self, cluster=cluster)
 
     def names(self) -> list[str]:
-        """Return what is compared where nobody says what: every scheme, and METHODS where they are others."""
+        """Return what is compared where nobody says what: schemes that exchange every step, and METHODS where others.
+
+        Of rounds no quality is recorded yet.
+        """
         nodes = self.cluster.nodes > 1 and self.cluster.devices_per_node > 1
         extra = [name for name, (scheme, _) in METHODS.items() if nodes or scheme != "hierarchical"]
-        return [*schemes.names(), *(extra if self.sharding is None else ())]
+        return [*(one.name for one in schemes if not one.in_rounds), *(extra if self.sharding is None else ())]
 
     def as_it_comes(self) -> Trial:
         """Return the step of torch's own DDP or sharding, with what is torch's default."""
