@@ -26,7 +26,7 @@ from ssfx.perf_model.recorded_times import measured_on
 @click.command()
 @overrides_argument
 @click.option("--all", "every", is_flag=True, help="Also every scheme in a table, with its break-even bandwidth.")
-@click.option("--why", is_flag=True, help="Also where the time goes, what was checked, and cautions.")
+@click.option("--why", is_flag=True, help="Also where the time goes, and what was checked.")
 @click.option("--quality", is_flag=True, help="Also the time to what dense training reaches, and what is published.")
 @click.option("--sources", is_flag=True, help="Also where the times come from.")
 @click.option("--plot", "drawn", is_flag=True, help="Also a bar a scheme: compute, compression, exposed exchange.")
