@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
 from math import ceil, inf
@@ -150,7 +150,7 @@ def answer_of(advice: Ranking) -> Answer:
         steps_between=(best.needed.low, best.needed.high) if best else (None, None),
         runs=best.needed.runs if best else 0,
         quality=best.needed.source if best else "",
-        published=tuple(_published(advice, ahead)),
+        published=tuple(_published(advice, [*filter(None, [best]), *ahead])),
         memory=", ".join(fits)
         + (", activations unknown" if any(one and one.sample is None for one in takes.values()) else ""),
         error=(best or dense).trust,
@@ -185,11 +185,11 @@ def _pays_from_gbps(advice: Ranking, known: Entry) -> float | None:
     return gbps if gbps < inf else None
 
 
-def _published(advice: Ranking, ahead: list[Entry]) -> Iterator[tuple[str, Quote]]:
-    """Yield what was published of the faster method that has most, and of local updates on a slow network."""
+def _published(advice: Ranking, entries: Sequence[Entry]) -> Iterator[tuple[str, Quote]]:
+    """Yield what was published of the method of `entries` that has most, and of local updates on a slow network."""
     setting, network = advice.setting, advice.setting.network
     size = sum(one.numel for one in network.tensors)
-    each = {one.name: published_of(one.trial.plan, network, fine_tuning=setting.fine_tuning) for one in ahead}
+    each = {one.name: published_of(one.trial.plan, network, fine_tuning=setting.fine_tuning) for one in entries}
     # That of most sources; of equal ones the fastest.
     name = max(each, key=lambda name: len({point.source for point in each[name]}), default="")
     yield from ((name, one) for one in quotes(each.get(name, []), size))

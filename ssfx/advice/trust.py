@@ -59,10 +59,6 @@ class Trust:
         count = ("none", "one", str(self.few))[min(self.few, 2)]
         return f"{off} ({self.count}{all_of} {self.group} steps); {count}{of}"
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.mean <= self.max:
-            raise ValueError(f"group {self.group}: a mean error lies between 0 and the maximum")
-
 
 def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
     """Return the scores of the group of a kind of system, which say when they are borrowed; None when there are none.

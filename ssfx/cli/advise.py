@@ -26,7 +26,7 @@ from ssfx.perf_model.recorded_times import measured_on
 @click.command()
 @overrides_argument
 @click.option("--all", "every", is_flag=True, help="Also every scheme in a table, with its break-even bandwidth.")
-@click.option("--why", is_flag=True, help="Also where the time goes, what was checked, and cautions.")
+@click.option("--why", is_flag=True, help="Also where the time goes, and what was checked.")
 @click.option("--quality", is_flag=True, help="Also the time to what dense training reaches, and what is published.")
 @click.option("--sources", is_flag=True, help="Also where the times come from.")
 @click.option("--plot", "drawn", is_flag=True, help="Also a bar a scheme: compute, compression, exposed exchange.")
@@ -96,18 +96,17 @@ def _quality(advice: Advice) -> None:
         "",
         bold=True,
     )
-    columns = ("scheme", "steps", "ms a step", "minutes", "more steps rest on")
-    rows = [
-        (
-            one.name,
-            "?" if one.steps == inf else f"{one.steps:,.0f}",
-            rounded(1e3 * one.iteration_s, 4),
-            "?" if one.steps == inf else rounded(one.steps * one.iteration_s / 60, 4),
-            str(one.needed),
-        )
-        for one in sorted(advice.entries, key=lambda one: (one.steps * one.iteration_s, one.iteration_s))
-    ]
-    print_table(columns, rows, right=set(columns) - {"scheme", "more steps rest on"})
+    columns = ("scheme", "more steps", "steps", "ms a step", "minutes")
+    rows, rests = [], dict[str, list[str]]()
+    for one in sorted(advice.entries, key=lambda one: (one.steps * one.iteration_s, one.iteration_s)):
+        more = str(one.needed).removesuffix(one.needed.source).rstrip(", ") or "unknown"
+        steps = one.steps if one.steps <= 10 * setting.steps else inf  # beyond, a number would say more than is known
+        told = ("-", "-") if steps == inf else (f"{steps:,.0f}", rounded(steps * one.iteration_s / 60, 4))
+        rows.append((one.name, more, told[0], rounded(1e3 * one.iteration_s, 4), told[1]))
+        rests.setdefault(one.needed.source, []).append(one.name)
+    print_table(columns, rows, right=set(columns) - {"scheme", "more steps"})
+    for source, names in rests.items():
+        say(f"{', '.join(names)}: {source}", "  ", "")
     click.secho("published, not run by ssfx (ssfx list published has every point)", bold=True)
     size, silent = sum(one.numel for one in setting.network.tensors), []
     found = {

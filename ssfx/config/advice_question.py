@@ -45,6 +45,8 @@ def split_task(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     """Return `words` without task=..., and whether weights that were trained before are; ConfigError for another."""
     others = tuple(word for word in words if not word.startswith("task="))
     given = {word.partition("=")[2] for word in words if word.startswith("task=")}
+    if any(word.startswith("target=") for word in others):
+        raise ConfigError("the time to a quality is ssfx advise ... --quality; drop target=")
     if given - {"fine-tuning", "pretraining"} or len(given) > 1:
         raise ConfigError(f"task={','.join(sorted(given))}: it is pretraining, from new weights, or fine-tuning")
     return others, given == {"fine-tuning"}

@@ -72,11 +72,12 @@ def test_the_command_says_the_steps_and_what_they_rest_on(
     assert main(["advise", *WORDS, "--quality"]) == 0
     out = capsys.readouterr().out
     assert "2,000 steps: steps by recorded runs" in out
-    *_, table = out.partition("more steps rest on")
+    *_, table = out.partition("minutes\n")
     lines = table.partition("published, not run by ssfx")[0].splitlines()
-    known = [line.split()[1] != "?" for line in lines[1:]]
-    assert known == sorted(known, reverse=True)
-    assert any(line.startswith("ddp_fp16") and "of lstm networks with adam" in line for line in lines)
+    minutes = [line.split()[-1] for line in lines[: len(asked.entries)]]
+    assert sorted(minutes, key=lambda one: inf if one == "-" else float(one.replace(",", ""))) == minutes
+    assert any("ddp_fp16" in line and "of lstm networks with adam" in line for line in lines[len(asked.entries) :])
+    assert any(line.startswith("gtopk") and " unknown " in line for line in lines)
     assert "no published pair of such a network, optimizer and ratio: " in out
     assert main(["advise", *WORDS, "--json"]) == 0
     found = {one["scheme"]: one for one in json.loads(capsys.readouterr().out)["schemes"]}

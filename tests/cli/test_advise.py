@@ -93,6 +93,8 @@ def test_options_of_the_cluster_are_in_its_name(run_advise):
     [
         (["scheme=ddp"], "advice compares all schemes, each with its own compressor, so scheme has no place"),
         (["lr=0.1"], "advice does not depend on lr; it takes model, workload, cluster, density"),
+        (["target=quality"], "the time to a quality is ssfx advise ... --quality"),
+        (["task=inference"], "it is pretraining, from new weights, or fine-tuning"),
         (["modle=bert_large"], "unknown key 'modle'; did you mean 'model'?"),
         (["model=bert_large,vgg19"], "ssfx advise shows one case, got 2 values of model"),
         (["density=0"], "density is the kept fraction and must be in (0, 1]"),

@@ -4,7 +4,7 @@ import pytest
 from refusals import output, refusal
 
 from experiments.common.validation.groups import Group
-from experiments.common.validation.quality import BY_TASK
+from experiments.common.validation.quality import BY_NETWORK
 from experiments.common.validation.scores import Pair
 from ssfx.cli import main
 
@@ -51,7 +51,7 @@ def test_the_summary_stands_first_and_says_which_goals_are_met(monkeypatch, caps
 
 def test_steps_are_scored_beside_a_law_of_no_effect(monkeypatch, capsys):
     pairs = Pair("m", "low rank", 1.2, 1.0), Pair("m", "top-k", 1.5, 1.6)
-    steps = Group(f"{BY_TASK}: steps", "nothing", "two runs", pairs, unit="x", over_dense=True)
+    steps = Group(f"{BY_NETWORK}: steps", "nothing", "two runs", pairs, unit="x", over_dense=True)
     monkeypatch.setattr("experiments.common.validation.ground_truth.load", lambda name: [steps])
     lines = [line.split() for line in output(capsys, "validate", "quality").splitlines()]
     assert next(line for line in lines if "blind," in line)[-8:] == [

@@ -13,7 +13,7 @@ import click
 from experiments.common.validation.exchanges import NAME as EXCHANGES
 from experiments.common.validation.groups import Group
 from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
-from experiments.common.validation.quality import BY_RATIO, BY_TASK
+from experiments.common.validation.quality import BY_NETWORK, BY_RATIO
 from experiments.common.validation.recorded import PARTS
 from experiments.common.validation.scores import Scores, percent
 from ssfx.cli.terminal import print_table, say
@@ -65,7 +65,7 @@ def goals(groups: Sequence[Group]) -> list[Goal]:
 
 def published(groups: Sequence[Group]) -> list[Group]:
     """Return the groups of published numbers."""
-    others = (BLIND, EXCHANGES, STEPS, COMPRESSORS, BY_TASK, BY_RATIO)
+    others = (BLIND, EXCHANGES, STEPS, COMPRESSORS, BY_NETWORK, BY_RATIO)
     return [group for group in groups if not group.name.startswith(others)]
 
 
@@ -150,7 +150,7 @@ def _summary(groups: Sequence[Group]) -> None:
     for group in groups:
         if group.name == EXCHANGES:
             _sets_of(group, "formulas of exchanges")
-        elif group.name in (STEPS, COMPRESSORS, BY_TASK, BY_RATIO):
+        elif group.name in (STEPS, COMPRESSORS, BY_NETWORK, BY_RATIO):
             _sets_of(group, f"nominal, {group.name}" if group.name in (STEPS, COMPRESSORS) else f"blind, {group.name}")
             worst = group.total.worst
             say(f"worst: {worst.panel}, {100 * worst.error:+.0f} %", "    ", "  ")

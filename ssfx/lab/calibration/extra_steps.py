@@ -174,12 +174,12 @@ def records(rows: Iterable[Row]) -> list[Record]:
     groups: dict[tuple[Any, ...], list[tuple[Row, LogSteps]]] = defaultdict(list)
     for row in sorted(long, key=lambda one: one.case.seed):
         one, twin = row.case, dense.get(place(row))
-        if twin is not None and _is_method(row) and (found := log_steps(twin, row)) is not None:
+        if twin is not None and _is_method(row) and (logs := log_steps(twin, row)) is not None:
             scheme = "fused_all" if one.scheme == "ddp_fp16" else one.scheme
-            groups[(scheme, str(one.compressor), one.density or 0.0, *place(row)[:3])].append((row, found))
-    networks = defaultdict(set)
-    for (_, spec, *_), runs in groups.items():
-        networks[variant(spec)] |= {row.case.model for row, _ in runs}
+            groups[(scheme, str(one.compressor), one.density or 0.0, *place(row)[:3])].append((row, logs))
+    networks: dict[str, set[str]] = defaultdict(set)
+    for (_, spec, _, setting, *_), runs in groups.items():
+        networks[variant(spec)] |= {row.case.model for row, _ in runs if setting in agree}
     found = []
     for key, runs in sorted(groups.items(), key=str):
         decides = key[3] in agree and len(networks[variant(key[1])]) >= FEWEST_NETWORKS
