@@ -8,7 +8,7 @@ from experiments.common.evaluation.quality_panels import QUALITY, origin
 from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, caption_text, subplots
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import Point, best_so_far
+from ssfx.lab.calibration.long_runs import Point, best_so_far
 from ssfx.lab.workloads.metrics.tally import better
 
 PERPLEXITIES = (60, 80, 100, 150, 200, 300)

@@ -6,7 +6,7 @@ from statistics import median
 
 from experiments.common.claims.grouped import grouped
 from ssfx.core.rows import Row
-from ssfx.lab.calibration.step_law import at_dense_rate, best_so_far, is_dense, method, steps_to
+from ssfx.lab.calibration.long_runs import at_dense_rate, best_so_far, is_dense, method, steps_to
 from ssfx.lab.workloads.metrics.tally import better
 
 EXPERIMENT = "horizon"
@@ -19,7 +19,7 @@ METHODS = {
     "per_tensor/topk@0.01": ("top-k, 1 %", "#e6550d"),
     "per_tensor/dgc@0.01": ("DGC, 1 %, with its warm-up", "#a63603"),
 }
-"""By how the name of `step_law.method` begins: words and colour; a longer name of the same begin has its own line."""
+"""By how the name of `long_runs.method` begins: words and colour; a longer name of the same begin has its own line."""
 EARLY, LATE = 0.2, 0.5
 """Shares of the steps of dense training that are a horizon: 2,000 of 10,000, as long_quality trains, and 5,000."""
 
