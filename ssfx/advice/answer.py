@@ -23,6 +23,9 @@ MOST_PASSES = 4096
 SLOW_GBPS = 10.0
 """Line rate for each device at or below which local updates are named: above it no source has a gain."""
 
+ROUNDS = "diloco"
+"""The scheme of local updates that stands for all: of their quality nothing is recorded yet."""
+
 Word = Literal["yes", "no", "close", "unknown"]
 
 
@@ -72,6 +75,8 @@ class Answer:
     """Methods that are faster than tuned dense by the clock, of unknown quality, or worse."""
     unchecked: tuple[Entry, ...]
     """Those of recorded quality, of whose way of sending no time was ever scored."""
+    rounds_may_need: float | None
+    """How many times the steps of the best known way ROUNDS may need, and still end sooner, where the network is slow."""
     more_steps: float | None
     """What the best needs more than dense training, as a share; `steps_between` which, by so many recorded `runs`."""
     steps_between: tuple[float | None, float | None]
@@ -146,6 +151,7 @@ def answer_of(advice: Ranking) -> Answer:
         pays_from_gbps=_pays_from_gbps(advice, known) if alone_is_faster else None,
         faster=tuple(one for one in ahead if one.more_steps is None),
         unchecked=tuple(one for one in ahead if one.more_steps is not None),
+        rounds_may_need=_rounds_may_need(advice, known),
         more_steps=best.more_steps if best else None,
         steps_between=(best.needed.low, best.needed.high) if best else (None, None),
         runs=best.needed.runs if best else 0,
@@ -185,6 +191,21 @@ def _pays_from_gbps(advice: Ranking, known: Entry) -> float | None:
     return gbps if gbps < inf else None
 
 
+def _is_slow(advice: Ranking) -> bool:
+    """Return whether local updates are worth a word."""
+    setting = advice.setting
+    slow = setting.cluster.nodes > 1 and gbps_per_device(setting.cluster) <= SLOW_GBPS
+    return slow and not setting.fine_tuning and setting.sharding is None
+
+
+def _rounds_may_need(advice: Ranking, known: Entry) -> float | None:
+    """Return the step of the best known way over the average one of ROUNDS, if that is shorter; else None."""
+    if not _is_slow(advice):
+        return None
+    times = known.iteration_s / advice.setting.best(ROUNDS).iteration_s
+    return times if times > 1 + WORTH else None
+
+
 def _published(advice: Ranking, entries: Sequence[Entry]) -> Iterator[tuple[str, Quote]]:
     """Yield what was published of the method of `entries` that has most, and of local updates on a slow network."""
     setting, network = advice.setting, advice.setting.network
@@ -193,7 +214,7 @@ def _published(advice: Ranking, entries: Sequence[Entry]) -> Iterator[tuple[str,
     # That of most sources; of equal ones the fastest.
     name = max(each, key=lambda name: len({point.source for point in each[name]}), default="")
     yield from ((name, one) for one in quotes(each.get(name, []), size))
-    if setting.cluster.nodes > 1 and gbps_per_device(setting.cluster) <= SLOW_GBPS and not setting.fine_tuning:
+    if _is_slow(advice):
         yield from (
             (f"DiLoCo, {setting.cluster.nodes} replicas", one)
             for one in quotes(local_updates(network, setting.cluster.nodes), size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ssfx.advice.answer import WORTH, Answer
+from ssfx.advice.answer import ROUNDS, WORTH, Answer
 from ssfx.advice.ranked import Entry
 from ssfx.core.numbers import rounded
 from ssfx.core.spec import name_of
@@ -121,7 +121,7 @@ def _to_win(answer: Answer) -> str:
         found.append(f"from {rounded(answer.pays_from_gbps, 2)} Gbit/s with {words(answer.known)}")
     if more := answer.fewer:
         found.append(f"accumulate={more.passes} ({more.batch_times:.2g}x the batch)")
-    return "; or ".join([*found, "DiLoCo (not in ssfx)"])
+    return "; or ".join([*found, f"scheme={ROUNDS}"] if answer.rounds_may_need else found) or "nothing known helps"
 
 
 def _faster(answer: Answer) -> str:
@@ -130,6 +130,9 @@ def _faster(answer: Answer) -> str:
         more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
         found.append(f"{named}{more}: quality unknown or worse")
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
+    if answer.rounds_may_need:
+        by = f"may need {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
+        found.append(f"scheme={ROUNDS}: {by}, unrecorded")
     return "; ".join(found) or "nothing, whatever its quality"
 
 

@@ -104,6 +104,14 @@ def test_nodes_of_one_device_sum_nothing_inside_first():
 def test_local_updates_are_named_on_slow_networks_alone(words, named):
     answer = asked(f"model=gpt2_xl {words or 'cluster=box cluster.link=10gbe'}", "ddp")
     assert any(name.startswith("DiLoCo, 2 replicas") for name, _ in answer.published) is named
+    assert (answer.rounds_may_need is not None) is named
+    assert ("scheme=diloco: may need" in facts(answer)["FASTER"]) is named
+
+
+def test_rounds_may_need_as_many_times_the_steps_as_their_step_is_shorter():
+    slow = resolve_setting(["model=gpt2_xl", "cluster=box", "cluster.link=10gbe"])
+    answer = answer_of(advise(slow, ["ddp"]))
+    assert answer.rounds_may_need == pytest.approx(answer.known.iteration_s / slow.best("diloco").iteration_s)
 
 
 def test_published_quality_is_never_a_yes():

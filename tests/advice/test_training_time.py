@@ -12,7 +12,6 @@ from ssfx.cli import main
 from ssfx.config.advice_question import resolve_setting, split_steps
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
-from ssfx.schemes import schemes
 from ssfx.schemes.search.extra_steps import MORE_STEPS, ExtraSteps
 
 WORDS = ["model=lstm_wikitext2", "cluster=acpsgd_10gbe", "cluster.nodes=4", "cluster.devices_per_node=1"]
@@ -56,7 +55,7 @@ def test_nothing_that_keeps_the_quality_of_auto_trains_much_faster(model: str) -
 
     ACP-SGD may end earlier with half as many steps again, which no quality allows; Parallax rests on assumed gradients.
     """
-    found = by_scheme(advise(resolve_setting([f"model={model}", "cluster=emulated_4x1gbit"]), schemes.names()))
+    found = by_scheme(advise(resolve_setting([f"model={model}", "cluster=emulated_4x1gbit"])))
     auto = found["auto"]
     others = [one for name, one in found.items() if one.needed.within(MORE_STEPS["normal"]) and name != "parallax"]
     assert auto in others
