@@ -115,8 +115,8 @@ def _quality(advice: Advice) -> None:
     }
     for name, held in (found | {"DiLoCo": local_updates(setting.network, setting.cluster.nodes)}).items():
         silent += [] if held else [name]
-        for one in quotes(held, size):
-            say(f"{name}: {one.text}", "  ", "")
+        for quote in quotes(held, size):
+            say(f"{name}: {quote.text}", "  ", "")
     if silent:
         say(f"no published pair of such a network, optimizer and ratio: {', '.join(silent)}", "  ", "")
 
