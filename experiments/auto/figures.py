@@ -92,7 +92,7 @@ def _choice_finding(rows: list[Row]) -> str:
     """Return the speed over dense 16-bit messages at the lowest and the highest bandwidth."""
     parts = []
     for label, model in MODELS.items():
-        first, last = points(model)
+        first, *_, last = points(model)
         ends = (f"{one['over_dense16']:.2g}x at {one['gbps']:g} Gbit/s" for one in (first, last))
         parts.append(f"{label} {' and '.join(ends)}")
     return f"scheme=auto over dense 16-bit messages: {'; '.join(parts)} (nominal)"

@@ -130,7 +130,8 @@ def _faster(answer: Answer) -> str:
         more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
         found.append(f"{named}{more}: quality unknown or worse")
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
-    if answer.rounds_may_need:
+    told = answer.alone_is_faster or any(name.startswith("DiLoCo") for name, _ in answer.published)
+    if answer.rounds_may_need and told:
         by = f"may need {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
         found.append(f"scheme={ROUNDS}: {by}, unrecorded")
     return "; ".join(found) or "nothing, whatever its quality"

@@ -183,7 +183,10 @@ class Setting:
         """
         nodes = self.cluster.nodes > 1 and self.cluster.devices_per_node > 1
         extra = [name for name, (scheme, _) in METHODS.items() if nodes or scheme != "hierarchical"]
-        return [*(one.name for one in schemes if not one.in_rounds), *(extra if self.sharding is None else ())]
+        return [
+            *(name for name in schemes.names() if not schemes[name].in_rounds),
+            *(extra if self.sharding is None else ()),
+        ]
 
     def as_it_comes(self) -> Trial:
         """Return the step of torch's own DDP or sharding, with what is torch's default."""

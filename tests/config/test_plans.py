@@ -36,4 +36,4 @@ def test_a_plan_is_made_from_the_profile_that_is_simulated():
         words = ["model=bert_large", "cluster=64gpu", "scheme=auto", *more]
         plan, profile, _ = plan_of(resolve_plan(words))
         assert profile == target_of(resolve_simulations(words)[0]).profile
-        assert f"transformers with {'sgd' if 'optimizer=sgd' in words else 'adamw'} " in dict(plan.notes)["budget"]
+        assert f"transformers with {'sgd' if 'optimizer=sgd' in words else 'adamw'}" in dict(plan.notes)["budget"]
