@@ -76,7 +76,7 @@ class Answer:
     unchecked: tuple[Entry, ...]
     """Those of recorded quality, of whose way of sending no time was ever scored."""
     rounds_may_need: float | None
-    """How many times the steps of the best known way ROUNDS may need, and still end sooner, where the network is slow."""
+    """How many times the steps of the best known way ROUNDS may need and still end sooner, on a slow network."""
     more_steps: float | None
     """What the best needs more than dense training, as a share; `steps_between` which, by so many recorded `runs`."""
     steps_between: tuple[float | None, float | None]

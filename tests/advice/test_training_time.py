@@ -12,6 +12,7 @@ from ssfx.cli import main
 from ssfx.config.advice_question import resolve_setting, split_steps
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec, launch_in_order
+from ssfx.schemes import schemes
 from ssfx.schemes.search.extra_steps import MORE_STEPS, ExtraSteps
 
 WORDS = ["model=lstm_wikitext2", "cluster=acpsgd_10gbe", "cluster.nodes=4", "cluster.devices_per_node=1"]
