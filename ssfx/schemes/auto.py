@@ -1,9 +1,9 @@
-"""auto: for every bucket the exchange that is best there, of all that a quality, density or error budget allows."""
+"""auto: for every bucket the exchange that is best there, of all that a quality, density or compressor allows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
@@ -29,13 +29,11 @@ REPRICED = 3
 NEAR, COMPARED = 0.1, 12
 """Plans whose prices are so much above the least are compared with what exchanges take from backward; at most so many.
 """
-LESS = 0.95
-"""An exceeded error budget is planned for with its part of what was measured, and so much less."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoOptions(SchemeOptions):
-    """What plans may send with: at most one of the first three.
+    """What plans may send with: at most one of the first two.
 
     quality: strict, normal or loose, methods whose worst recorded run needed at most 2, 5 or 10 % more steps than dense
     training, on networks of this family, optimizer and compression; dense, every element in 32 or 16 bits, which the
@@ -43,8 +41,7 @@ class AutoOptions(SchemeOptions):
     is 10,000. clipped: whether training clips gradients; recorded runs that do alike count, where there are any; null:
     all count. batch: tokens of a rank and step, or images of what reads none; null: those of the profile, and those of
     the runs where it has none, as in a script of one's own. density: the kept fraction of every selection, with all
-    else allowed. error_budget: the largest residual of a step over its gradient, by norm. compressor: this one or
-    dense, nothing else. leave_out: one selection may cover several tensors, so that nothing is sent of some.
+    else allowed. compressor: this one or dense, nothing else.
     ranks_per_node: so many neighbours by rank share a node, and sums may be formed there first; 0: nodes are not known.
     Commands put the cluster's number of devices in its place. profile_iters: dense iterations before the plan, the
     first of which is not counted. trial_iters: with each plan that is worth trying so many steps are timed, up to three
@@ -56,12 +53,10 @@ class AutoOptions(SchemeOptions):
 
     quality: Quality | None = None
     density: Annotated[float | None, "(0, 1]"] = None
-    error_budget: Annotated[float | None, "(0, 1]"] = None
     compressor: str | None = None
     train_steps: Annotated[int | None, 1] = None
     clipped: bool | None = None
     batch: Annotated[int | None, 1] = None
-    leave_out: bool = False
     ranks_per_node: Annotated[int, 0] = 0
     profile_iters: int = 5
     trial_iters: Annotated[int, 0] = 3
@@ -71,7 +66,7 @@ class AutoOptions(SchemeOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [name for name in ("quality", "density", "error_budget") if getattr(self, name) is not None]
+        given = [name for name in ("quality", "density") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} are budgets, and only one may be given; drop {given[0]}")
         if self.compressor is not None and given and given[0] != "density":
@@ -86,9 +81,6 @@ class AutoOptions(SchemeOptions):
 
     def online(self) -> OnlinePlanning:
         """Return what is observed, measured and tried before a plan stays, and what it is held to."""
-        limits = PlanLimits(
-            window_steps=self.replan_after, time_change=self.replan_above, error=self.error_budget, gentler=self.gentler
-        )
         return OnlinePlanning(
             compressor=self.compressor,
             density=self.density,
@@ -96,7 +88,7 @@ class AutoOptions(SchemeOptions):
             to_measure=self.to_measure,
             trial_steps=self.trial_iters,
             run_steps=self.run_steps,
-            limits=limits,
+            limits=PlanLimits(window_steps=self.replan_after, time_change=self.replan_above),
         )
 
     def to_measure(self, costs: Costs) -> Measured:
@@ -104,11 +96,6 @@ class AutoOptions(SchemeOptions):
         kinds = self.budget(costs, None).kinds
         found = {kind.compressor: kind.density for kind in kinds if kind.compressor is not None}
         return found, any(kind.collective not in ("all_reduce", "all_gather") for kind in kinds)
-
-    def gentler(self, given: dict[str, Any], error: float) -> dict[str, Any]:
-        """Return `given` with an error budget that is smaller by what `error`, measured in a step, exceeded it."""
-        assert self.error_budget is not None
-        return {**given, "error_budget": LESS * self.error_budget**2 / error}
 
     def budget(self, costs: Costs, network: Network | None) -> Budget:
         """Return what may be used on the ranks of `costs` for `network`; None: for any."""
@@ -118,8 +105,6 @@ class AutoOptions(SchemeOptions):
             self.quality or "normal",
             self.density,
             self.compressor,
-            self.error_budget,
-            self.leave_out,
             self.ranks_per_node,
             self.train_steps or TRAIN_STEPS,
             network,
@@ -135,7 +120,7 @@ def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> 
 
 @scheme(
     "auto",
-    summary="for each bucket the fastest exchange that a quality, density or error budget allows",
+    summary="for each bucket the fastest exchange that a quality, density or compressor allows",
     source="ssfx; labels over the backward order in the timeline of D-42",
     defaults=AutoOptions(),
     fusion_unit="bucket",
@@ -160,7 +145,7 @@ def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPr
     found = priced(searched.plans, profile, costs, known)
     if costs.world_size > 1:
         gathers = least(found).price_s > searched.gathers_s and _may_end_sooner(found, profile, costs, allowed, known)
-        others = portfolio(profile, costs, allowed, options.leave_out, options.ranks_per_node, gathers)
+        others = portfolio(profile, costs, allowed, options.ranks_per_node, gathers)
         found += priced(others, profile, costs, known)
     return _noted(_under_contention(found, costs, known), allowed, searched.bound_s)
 

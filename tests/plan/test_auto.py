@@ -27,7 +27,7 @@ from ssfx.schemes import schemes
 from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan, make_plans
 from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s
-from ssfx.schemes.search.auto_budget import DENSE, HALF, HALF_IN_32, budget, density_for, kept_back
+from ssfx.schemes.search.auto_budget import DENSE, budget
 from ssfx.schemes.search.auto_methods import Kind, Method, methods
 from ssfx.schemes.search.auto_portfolio import GATHERS, leaves_out, portfolio, sends_as
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
@@ -77,7 +77,7 @@ def plan_of(profile: Profile, costs: Costs, every: list[Method], choice: Choice)
 
 ONE_MESSAGE = [
     kind
-    for kind in budget(affine_costs(8), "normal", 0.05, None, None, True, 0).kinds
+    for kind in budget(affine_costs(8), "normal", 0.05, None, 0).kinds
     if kind.collective in ("all_reduce", "all_gather")
 ]
 
@@ -102,7 +102,7 @@ def test_the_search_adds_up_what_the_timeline_charges(kind: Kind, seed: int) -> 
 @given(seed=st.integers(0, 10**6))
 def test_the_search_finds_the_best_of_all_cuts_and_methods(seed: int) -> None:
     profile, costs = instance(seed, most=5)
-    every = methods(budget(costs, "normal", 0.05, None, None, False, 0).kinds)[:6]
+    every = methods(budget(costs, "normal", 0.05, None, 0).kinds)[:6]
     tables = tables_of(profile, costs, every)
     last = len(tables.cuts) - 1
     best = float("inf")
@@ -165,9 +165,7 @@ def test_it_is_not_behind_schemes_with_the_same_compressor(scheme: str, gbps: in
 
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True)
-@given(
-    seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.01}, {"density": 0.05, "leave_out": True}])
-)
+@given(seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.01}]))
 @example(seed=23605, options={})
 def test_more_bandwidth_is_never_slower(seed: int, options: dict[str, object]) -> None:
     profile, costs = instance(seed, most=25)
@@ -210,21 +208,9 @@ def test_a_little_more_bandwidth_makes_no_step_noticeably_slower(first: float, m
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_no_tensor_is_left_out_unless_that_is_allowed(seed: int) -> None:
+def test_no_tensor_is_left_out(seed: int) -> None:
     profile, costs = instance(seed, most=20)
     assert not leaves_out(make_plan("auto", profile, costs.on_network(50), {"density": 0.01}))
-
-
-def test_leaving_tensors_out_is_an_option_that_helps_where_calls_cost() -> None:
-    profile = make_profile([30_000] * 40, [1e-5] * 40)
-    costs = affine_costs(4, beta=1e-7, encode=(1e-3, 0), host=(2e-3, 0))
-    plans = [
-        make_plan("auto", profile, costs, {"compressor": "dgc", "density": 0.01, "leave_out": allowed})
-        for allowed in (False, True)
-    ]
-    assert [leaves_out(plan) for plan in plans] == [False, True]
-    before_s, after_s = (evaluate(plan, profile, costs).total_s for plan in plans)
-    assert after_s < before_s
 
 
 def test_the_table_of_methods_is_what_the_recorded_runs_say() -> None:
@@ -249,7 +235,7 @@ def network(tensors: Sequence[tuple[str, tuple[int, ...]]], optimizer: str) -> N
 def test_a_quality_allows_what_the_worst_recorded_run_allows(quality: str) -> None:
     limit = MORE_STEPS[quality]  # type: ignore[index]
     on = network(CONV, "sgd")
-    found = budget(affine_costs(8), quality, None, None, None, True, 0, network=on)  # type: ignore[arg-type]
+    found = budget(affine_costs(8), quality, None, None, 0, network=on)  # type: ignore[arg-type]
     known = {
         row["compressor"]: steps_of_method(on, row["collective"], row["compressor"], row["density"] or 1, row["calls"])
         for row in measured_steps()
@@ -358,9 +344,7 @@ def test_a_budget_of_quality_is_about_the_batch_of_all_ranks() -> None:
     """Top-k of a quarter of a small LSTM's elements is within 10 % on four ranks, and beyond on 64 of that batch."""
     lstm = [("lstm.weight_ih_l0", (1024, 256)), ("lstm.weight_hh_l0", (1024, 256))]
     few, many = (
-        budget(
-            affine_costs(ranks), "loose", None, None, None, True, 0, network=replace(network(lstm, "adam"), ranks=ranks)
-        )
+        budget(affine_costs(ranks), "loose", None, None, 0, network=replace(network(lstm, "adam"), ranks=ranks))
         for ranks in (4, 64)
     )
     words = "top-k of each tensor gathered at 0.25"
@@ -453,24 +437,10 @@ def test_auto_sends_nothing_of_unknown_quality_under_a_quality() -> None:
     assert {one.compressor for _, lane in plan.lanes() for one in lane.segments} <= {None, "fp16"}
 
 
-def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
-    assert kept_back(0.05) == pytest.approx(0.849, abs=1e-3)
-    assert kept_back(1.0) == 0
-    found = density_for(0.5)
-    assert found is not None
-    assert kept_back(found) <= 0.5 < kept_back(found * 0.99)
-    assert density_for(0.001) is None
-    tight, wide = (budget(affine_costs(8), "normal", None, None, error, False, 0).kinds for error in (0.001, 0.7))
-    assert tight == (DENSE, HALF_IN_32, HALF)
-    assert {"onebit", "dgc"} <= {kind.compressor for kind in wide}
-    assert "acpsgd" not in {kind.compressor for kind in wide}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"quality": "normal", "density": 0.1}, "quality and density are budgets, and only one may be given"),
-        ({"compressor": "topk", "error_budget": 0.1}, "error_budget has no effect with compressor=topk"),
         ({"compressor": "fp16", "density": 0.1}, "sends as much at every density"),
         ({"density": 0.0}, r"density must be in \(0, 1\]"),
         ({"quality": "best"}, "strict or normal or loose"),
@@ -490,9 +460,6 @@ BUDGETS: list[dict[str, object]] = [
     {},
     {"quality": "strict"},
     {"quality": "loose"},
-    {"error_budget": 0.4},
-    {"error_budget": 0.8},
-    {"leave_out": True},
 ]
 """Those that promise something about training."""
 
@@ -518,7 +485,7 @@ def test_under_a_promise_everything_goes_by_a_kind_of_the_budget(
     costs = costs.on_network(factor)
     allowed = schemes["auto"].options(options).budget(costs, Network.of(profile))  # type: ignore[attr-defined]
     assert allowed.promises
-    for words, plan in portfolio(profile, costs, allowed, bool(options.get("leave_out")), 0):
+    for words, plan in portfolio(profile, costs, allowed, 0):
         assert sends_as(plan, allowed.kinds), words
     for plan in make_plans("auto", profile, costs, options):
         assert sends_as(plan, allowed.kinds)
@@ -540,9 +507,9 @@ def test_no_plan_of_a_scheme_that_gathers_ends_before_the_bound_by_which_it_is_p
     costs = costs.on_network(factor)
     allowed = schemes["auto"].options(options).budget(costs, Network.of(profile))  # type: ignore[attr-defined]
     bound_s = gathers_bound_s(profile, costs, allowed.kinds)
-    assert (bound_s > 0) == (options in BUDGETS[:3] or "leave_out" in options)
+    assert bound_s > 0
     known, seen = StepPrices(profile, costs), 0
-    for words, plan in portfolio(profile, costs, allowed, False, 0):
+    for words, plan in portfolio(profile, costs, allowed, 0):
         if any(f"scheme={name}" in words.split() for name in GATHERS):
             seen += 1
             assert known.total_s(plan) >= bound_s * (1 - 1e-9), words
@@ -660,15 +627,9 @@ def test_dense_16_bits_are_tried_however_much_faster_others_are_predicted_to_be(
         assert seconds[specs.index({"fp16"})] > LATE * seconds[0]
 
 
-def test_only_an_error_budget_limits_what_is_kept_back() -> None:
-    budgets = [{}, {"quality": "loose"}, {"density": 0.01}, {"compressor": "dgc"}, {"error_budget": 0.3}]
-    limits = [schemes["auto"].online(given).limits for given in budgets]
-    assert [one and one.error for one in limits] == [None, None, None, None, 0.3]
-
-
 def test_dense_quality_sends_every_element() -> None:
     _, costs = instance(3)
-    kinds = budget(costs, "dense", None, None, None, False, 0).kinds
+    kinds = budget(costs, "dense", None, None, 0).kinds
     assert {kind.compressor for kind in kinds} == {None, "bf16", "fp16"}
 
 

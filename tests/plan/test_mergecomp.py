@@ -166,9 +166,8 @@ def test_the_work_is_linear() -> None:
 
 def test_one_worker_and_one_tensor_make_one_group() -> None:
     assert len(planned(costs=affine_costs(1)).buckets) == 1
-    for search in ("exhaustive", "measured"):
-        assert len(planned(make_profile([5], [1e-3]), search=search).buckets) == 1
-        assert len(planned(make_profile([5, 9], [1e-3] * 2), search=search).buckets) in (1, 2)
+    assert len(planned(make_profile([5], [1e-3])).buckets) == 1
+    assert len(planned(make_profile([5, 9], [1e-3] * 2)).buckets) in (1, 2)
 
 
 def test_additive_payloads_and_density_one_are_cut_by_their_all_reduce() -> None:
@@ -190,21 +189,11 @@ def test_given_cuts() -> None:
     assert positions(planned(hollow, cuts="1")) == positions(planned(hollow, cuts="4")) == [[0, 1, 2, 3, 4]]
 
 
-def test_measuring_starts_in_the_middle() -> None:
-    assert positions(planned(search="measured")) == [list(range(6)), list(range(6, 12))]
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"max_groups": 1}, "max_groups must be at least 2, got 1"),
-        ({"step": 3}, "step=3 has no effect here; drop it or set search=measured"),
-        ({"probe_iters": 5}, "probe_iters=5 has no effect here"),
-        ({"search": "measured", "max_groups": 3}, "max_groups=3 has no effect here; drop it or set search=exhaustive"),
-        ({"search": "measured", "probe_iters": 0}, "probe_iters must be at least 1"),
-        ({"cuts": "8", "search": "measured"}, "search=measured has no effect here"),
         ({"cuts": "8", "max_groups": 3}, "max_groups=3 has no effect here"),
-        ({"cuts": "8", "step": 3}, "step=3 has no effect here"),
         ({"cuts": "8,6"}, 'cuts must be ascending numbers of tensors, such as "8" or "6,10"; got \'8,6\''),
         ({"cuts": "0"}, "cuts must be ascending"),
         ({"cuts": "a"}, "cuts must be ascending"),

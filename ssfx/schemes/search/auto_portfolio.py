@@ -24,8 +24,6 @@ MOST_SEARCHED = 1500
 _DENSE = ("wfbp", "ssgd")
 _SSFUSION = ("ssfusion_naive", "ssfusion_o", "ssfusion_i", "ssfusion_oi")
 GATHERS = ("per_tensor", "hipress", "espresso", *_SSFUSION)
-_SEARCHES = ("hipress", "espresso", *_SSFUSION, "cupcake", "omgs")
-_JOINT = ("fused_all", "cupcake", "mergecomp", "omgs", "topk", "gtopk", "oktopk", "spardl", "micro", "cltk", "sparcml")
 
 COLLECTIVES = (
     "a2a_ag",
@@ -44,12 +42,12 @@ COLLECTIVES = (
 
 
 def portfolio(
-    profile: Profile, costs: Costs, allowed: Budget, leave_out: bool, ranks_per_node: int, gathers: bool = True
+    profile: Profile, costs: Costs, allowed: Budget, ranks_per_node: int, gathers: bool = True
 ) -> Iterator[tuple[str, Plan]]:
     """Yield plans of other schemes that are asked for the compressors and densities of a budget, each with its words.
 
     `gathers`: whether those can win that leave the sum of selections to the receivers, which take long to plan. None
-    leaves a tensor out of a step unless that is allowed. Where the budget promises anything, none sends what it says
+    leaves a tensor out of a step. Where the budget promises anything, none sends what it says
     nothing of. Schemes that cannot be planned here are passed over.
     """
     densities: dict[str, float] = {}
@@ -57,20 +55,20 @@ def portfolio(
         if kind.compressor is not None:
             densities.setdefault(kind.compressor, kind.density)
     costs_for = cache(lambda compressor, density: costs_of(costs, compressor, density))
-    for scheme, given in _asked(profile, densities, allowed.promises, leave_out, ranks_per_node, gathers):
+    for scheme, given in _asked(profile, densities, allowed.promises, ranks_per_node, gathers):
         compressor = given.get("compressor", getattr(schemes[scheme].defaults, "compressor", None))
         try:
             own = costs_for(compressor, given.get("density"))
             plan = schemes[scheme].plan(profile, own, schemes[scheme].options(given))
         except ConfigError:
             continue
-        if (leave_out or not leaves_out(plan)) and (not allowed.promises or sends_as(plan, allowed.kinds)):
+        if not leaves_out(plan) and (not allowed.promises or sends_as(plan, allowed.kinds)):
             words = ", ".join(f"{key}={value}" for key, value in given.items() if key != "density")
             yield f"the plan of scheme={scheme}{f' with {words}' if words else ''}", plan
 
 
 def _asked(
-    profile: Profile, densities: dict[str, float], promises: bool, leave_out: bool, ranks_per_node: int, gathers: bool
+    profile: Profile, densities: dict[str, float], promises: bool, ranks_per_node: int, gathers: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield schemes and their options."""
     small = len(profile.tensors) <= MOST_SEARCHED
@@ -89,8 +87,8 @@ def _asked(
             yield scheme, {}
             if scheme == "powersgd" and small:
                 yield scheme, {"variant": "wfbp"}
-    for scheme in (*(GATHERS if gathers else ()), *(_JOINT if leave_out else ())):
-        if not small and (scheme in _SEARCHES or scheme in GATHERS):
+    for scheme in GATHERS if gathers else ():
+        if not small and scheme in GATHERS:
             continue
         default = str(getattr(schemes[scheme].defaults, "compressor", ""))
         takes = schemes[scheme].compressors
