@@ -10,10 +10,8 @@ from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.online_planning import Measured, OnlinePlanning, PlanLimits
-from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, budget
-from ssfx.schemes.search.auto_methods import Kind, Method, methods
-from ssfx.schemes.search.auto_portfolio import COLLECTIVES, portfolio
+from ssfx.schemes.search.auto_methods import Method, methods
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Quality
 from ssfx.schemes.search.auto_tables import TableMaker
@@ -124,39 +122,33 @@ def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> 
     source="ssfx; labels over the backward order in the timeline of D-42",
     defaults=AutoOptions(),
     fusion_unit="bucket",
-    collectives=COLLECTIVES,
+    collectives=(
+        "a2a_ag",
+        "all_gather",
+        "all_reduce",
+        "hierarchical_all_reduce",
+        "micro",
+        "ok_topk",
+        "quantized_all_reduce",
+        "spar_reduce_scatter",
+    ),
     compressors="any",
     offload=True,
     profiled=True,
     worth_trying=plans_worth_trying,
 )
 def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
-    """Return the fastest plan found: by the search over buckets and methods, or of another scheme, within the budget.
+    """Return the fastest plan that the search over buckets and methods finds within the budget.
 
-    Its notes hold the predicted time, the budget, what may not be used and why, which plan it is, and how far it is
-    above a bound that no plan of these methods goes below.
+    Its notes hold the predicted time, the budget, and what may not be used and why.
     """
     return _planned(profile, costs, options, StepPrices(profile, costs))
 
 
 def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPrices) -> Plan:
     allowed = options.budget(costs, Network.of(profile, costs.world_size))
-    searched = _searched(profile, costs, allowed)
-    found = priced(searched.plans, profile, costs, known)
-    if costs.world_size > 1:
-        gathers = least(found).price_s > searched.gathers_s and _may_end_sooner(found, profile, costs, allowed, known)
-        others = portfolio(profile, costs, allowed, options.ranks_per_node, gathers)
-        found += priced(others, profile, costs, known)
-    return _noted(_under_contention(found, costs, known), allowed, searched.bound_s)
-
-
-def _may_end_sooner(found: list[Priced], profile: Profile, costs: Costs, allowed: Budget, known: StepPrices) -> bool:
-    """Return whether a plan of a scheme that gathers may end before the best of `found`, contention included.
-
-    A bound says no only where densities are those of the budget: SSFusion else lowers that of the last tensor.
-    """
-    bound_s = gathers_bound_s(profile, costs, allowed.kinds) if allowed.promises else 0.0
-    return least(found).price_s > bound_s or _under_contention(found, costs, known).price_s > bound_s
+    found = priced(_searched(profile, costs, allowed), profile, costs, known)
+    return _noted(_under_contention(found, costs, known), allowed)
 
 
 def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> Priced:
@@ -173,27 +165,14 @@ def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> P
     return near[times.index(least(times))]
 
 
-@dataclass(frozen=True)
-class _Searched:
-    """The best plans of the search, the bound of all its methods, and that of those that gather or divide alone."""
-
-    plans: list[tuple[str, Plan]]
-    bound_s: float
-    gathers_s: float
-
-
-def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
-    """Return what the search finds, each dtype searched on its own."""
-    parts, found, bound_s, gathers_s = dtype_profiles(profile), [], 0.0, 0.0
+def _searched(profile: Profile, costs: Costs, allowed: Budget) -> list[tuple[str, Plan]]:
+    """Return the best plans that the search finds, each dtype searched on its own."""
+    parts, found = dtype_profiles(profile), []
     share = max(costs.occupancy.values(), default=0.0)
     for part in parts:
-        kinds = [kind for kind in allowed.kinds if kind.fits(part.tensors[0].dtype)]
-        every = methods(kinds)
+        every = methods([kind for kind in allowed.kinds if kind.fits(part.tensors[0].dtype)], part.tensors)
         tables = TableMaker(part, costs, candidate_cuts(part)).tables(every)
         found.append([(every, choice) for choice in best_choices(tables, REPRICED, occupancy=share)])
-        bound_s = max(bound_s, lower_bound_s(tables))
-        alone = [i for i, method in enumerate(every) if all(map(_gathers, method.kinds))]
-        gathers_s = max(gathers_s, network_bound_s(tables, alone))
     combined = list(product(*found))[: REPRICED**2]
 
     def made(rows: tuple[tuple[list[Method], Choice], ...]) -> Plan:
@@ -206,19 +185,10 @@ def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
 
         return plan_per_dtype("auto", profile, costs.world_size, buckets)
 
-    plans = [("the search over buckets and methods", made(rows)) for rows in combined]
-    return _Searched(plans, bound_s, gathers_s)
+    return [("the search over buckets and methods", made(rows)) for rows in combined]
 
 
-def _gathers(kind: Kind) -> bool:
-    """Return whether schemes that leave sums to the receivers could use the kind."""
-    return kind.dense or kind.collective in ("all_gather", "a2a_ag")
-
-
-def _noted(chosen: Priced, allowed: Budget, bound_s: float) -> Plan:
+def _noted(chosen: Priced, allowed: Budget) -> Plan:
     notes = [("predicted_ms", f"{1e3 * chosen.price_s:.6g}"), ("budget", allowed.words), ("chosen", chosen.label)]
-    if bound_s > 0:
-        above = max(0.0, chosen.price_s / bound_s - 1)
-        notes.append(("gap", f"at most {above:.1%} above the least that any plan of these methods can take"))
     notes += [("not used", reason) for reason in allowed.left_out]
     return replace(chosen.plan, scheme="auto", notes=tuple(notes))

@@ -97,7 +97,7 @@ def _at_density(density: float) -> Iterator[Kind]:
     """Yield the kinds that send a fraction of each tensor's elements."""
     for half in ("", "(value_dtype=float16)"):
         words = " with 16-bit values" if half else ""
-        gathered = Kind(f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each")
+        gathered = Kind(f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each", compensates=True)
         yield from _with_plain(gathered)
         yield Kind(f"the positions of one rank's top-k{words}, summed", "all_reduce", f"cltk{half}", density, "each")
     yield Kind("agreed blocks summed", "all_reduce", "block_topk(agreed=True)", density, "each")
@@ -139,11 +139,12 @@ def _of_compressor(spec: str, density: float) -> Iterator[Kind]:
         calls: Calls = "each" if selects else "joint"
         yield Kind(f"{spec} summed", "all_reduce", spec, kept, calls)
     else:
-        yield from _with_plain(Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each"))
+        gathered = Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each", compensates=selects)
+        yield from _with_plain(gathered)
+    if selects and one.sparse and not one.additive:
+        yield Kind(f"{spec}, shards exchanged, then gathered", "a2a_ag", spec, kept, "alone")
     if spec == "topk":
-        for kind in _at_density(density):
-            if kind.compressor == "topk":
-                yield kind
+        yield from (kind for kind in _at_density(density) if kind.compressor == "topk")
 
 
 def _variants(kinds: tuple[Kind, ...], ranks_per_node: int) -> Iterator[Kind]:

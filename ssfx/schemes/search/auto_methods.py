@@ -1,6 +1,6 @@
 """The exchanges that `auto` chooses from: how a method divides a bucket into messages and compressor calls.
 
-A method has a main kind, and may send the tensors below a size by another one, in a message of their own.
+A method has a main kind, and may send the smallest tensors by another one, in a message of their own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +11,7 @@ from typing import Literal
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
 from ssfx.planning.plan import Bucket, Lane, Segment, TensorSpec
+from ssfx.schemes.search.ssfusion_selection import compensated_density
 
 Calls = Literal["joint", "each", "alone"]
 
@@ -32,6 +33,8 @@ class Kind:
     tensor."""
     plain_below: int = 0
     """Tensors of fewer elements are in the same message as they are; with calls=each in a gather."""
+    compensates: bool = False
+    """What small tensors of a bucket send dense is made up for by a lower density of the others, as in SSFusion."""
 
     @property
     def dense(self) -> bool:
@@ -75,32 +78,25 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a bucket is sent: tensors of at least `threshold` elements by `main`, the others by `small`."""
+    """How a bucket is sent: by `main`, but for the tensors in `apart`, which `small` sends."""
 
     main: Kind
     small: Kind | None = None
-    threshold: int = 0
-
-    @property
-    def words(self) -> str:
-        """The method in words."""
-        if self.small is None:
-            return self.main.words
-        return f"{self.main.words}, tensors below {self.threshold} elements {self.small.words}"
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds it uses."""
-        return (self.main,) if self.small is None else (self.main, self.small)
+    apart: frozenset[str] = frozenset()
 
     def takes(self, spec: TensorSpec) -> bool:
         """Return whether `main` sends the tensor."""
-        return self.small is None or spec.numel >= self.threshold
+        return spec.name not in self.apart
 
     def bucket(self, tensors: Sequence[TensorSpec]) -> Bucket:
         """Return the bucket for `tensors` of one dtype; without any elements it is one dense message."""
         if not any(spec.numel for spec in tensors):
             return Bucket((Lane("all_reduce", (Segment(tuple(spec.name for spec in tensors)),)),))
+        if self.main.compensates:
+            whole = sum(spec.numel for spec in tensors)
+            dense = sum(s.numel for s in tensors if not self.takes(s) or s.numel < self.main.plain_below)
+            density = compensated_density(whole, dense, self.main.density)
+            return replace(self, main=replace(self.main, density=density, compensates=False)).bucket(tensors)
         main = [spec for spec in tensors if self.takes(spec)]
         small = [spec for spec in tensors if not self.takes(spec)]
         if self.small is None or not small:
@@ -122,7 +118,7 @@ def chooses(compressor: str) -> bool:
     return layout != whole
 
 
-def methods(kinds: Iterable[Kind]) -> list[Method]:
+def methods(kinds: Iterable[Kind], tensors: Sequence[TensorSpec]) -> list[Method]:
     """Return the methods that `kinds` make: each alone, and each that compresses with small tensors uncompressed.
 
     What goes with the small tensors is dense or cast to 16 bits, whichever of them there are.
@@ -133,17 +129,26 @@ def methods(kinds: Iterable[Kind]) -> list[Method]:
     small = [kind for kind in plain if kind.collective == "all_reduce"]
     for kind in every:
         if kind not in plain and not kind.plain_below:
-            found += [Method(kind, one, threshold) for one in small for threshold in _thresholds(kind)]
+            found += [Method(kind, one, names) for one in small for names in _apart(kind, tensors)]
     return found
 
 
-def _thresholds(kind: Kind) -> tuple[int, ...]:
-    """Return the sizes below which tensors may travel uncompressed: about where compressing saves no bytes, and more.
+def _apart(kind: Kind, tensors: Sequence[TensorSpec]) -> Iterator[frozenset[str]]:
+    """Yield which tensors may travel uncompressed: about those of which compressing saves no bytes, and more.
 
-    A factored matrix is never small; what is not one travels as it is in the message of the factors.
+    With compensation also the smallest ones, until they have as many elements as the density lets all tensors send:
+    the budget of SSFusion. A factored matrix is never small; what is not one travels as it is in the message of the
+    factors.
     """
     if kind.calls == "joint":
-        return ()
-    if kind.calls == "alone":
-        return (1 << 16, 1 << 20)
-    return (1 << 12, 1 << 16)
+        return
+    for below in (1 << 16, 1 << 20) if kind.calls == "alone" else (1 << 12, 1 << 16):
+        yield frozenset(spec.name for spec in tensors if spec.numel < below)
+    if kind.compensates:
+        budget, names = kind.density * sum(spec.numel for spec in tensors), []
+        for spec in sorted(tensors, key=lambda spec: spec.numel):
+            if budget <= 0:
+                break
+            budget -= spec.numel
+            names.append(spec.name)
+        yield frozenset(names)

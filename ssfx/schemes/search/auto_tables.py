@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ssfx.compressors import build
@@ -13,6 +13,7 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
 from ssfx.schemes.search.auto_methods import Kind, Method
 from ssfx.schemes.search.contiguous_groups import MAX_INDEX
+from ssfx.schemes.search.ssfusion_selection import LEAST_DENSITY
 from ssfx.simulator.pricing.features import (
     CALLS,
     FILLED,
@@ -80,7 +81,7 @@ class TableMaker:
         shape = (len(methods), n, n)
         device, message, decode = (np.full(shape, np.inf) for _ in range(3))
         for at, method in enumerate(methods):
-            taken = (self.numel >= method.threshold) | (method.small is None)
+            taken = np.array([method.takes(spec) for spec in self.part.tensors])
             found = self._kind(method.main, taken)
             if method.small is not None:
                 other = self._kind(method.small, ~taken)
@@ -96,8 +97,28 @@ class TableMaker:
     def _kind(self, kind: Kind, mask: Mask) -> Found:
         key = (kind, mask.tobytes())
         if key not in self._masks:
-            self._masks[key] = self._alone(kind, mask) if kind.calls == "alone" else self._together(kind, mask)
+            if kind.compensates:
+                self._masks[key] = self._compensated(kind, mask)
+            else:
+                self._masks[key] = self._alone(kind, mask) if kind.calls == "alone" else self._together(kind, mask)
         return self._masks[key]
+
+    def _compensated(self, kind: Kind, mask: Mask) -> Found:
+        """Between the seconds at the density asked for and at the least one: they are close to linear in it."""
+        least = min(kind.density, LEAST_DENSITY)
+        asked, fewest = (
+            self._kind(replace(kind, density=density, compensates=False), mask) for density in (kind.density, least)
+        )
+        compressed = mask & (self.numel >= kind.plain_below)
+        whole, dense = self._between(np.stack([self.numel, np.where(compressed, 0.0, self.numel)]))
+        both = (dense > 0) & (dense < whole) & (kind.density > least)
+        density = (kind.density * whole[both] - dense[both]) / (whole - dense)[both]
+        share = (kind.density - density.clip(least, kind.density)) / (kind.density - least)
+        found = tuple(table.copy() for table in asked)
+        for table, low in zip(found, fewest, strict=True):
+            there = np.isfinite(table[both])
+            table[both] = np.where(there, table[both] + share * np.where(there, low[both] - table[both], 0.0), np.inf)
+        return found  # type: ignore[return-value]
 
     def _between(self, table: Array) -> Array:
         """Return the sums over every bucket's tensors, the last axis."""

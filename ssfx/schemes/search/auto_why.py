@@ -51,7 +51,7 @@ def why_lines(
     )
     found = explained(stretches(plan, profile, costs, budget))
     left_out = [f"not used: {text}" for key, text in plan.notes if key == "not used"]
-    first = [f"budget: {notes['budget']}", f"chosen: {notes['chosen']}; {notes['gap']}"]
+    first = [f"budget: {notes['budget']}", f"chosen: {notes['chosen']}"]
     lines = [title]
     for text in (*first, *found):
         indent = " " * (len(text) - len(text.lstrip()) + 4)
