@@ -4,9 +4,9 @@
 
 A point is a model, a cluster, 1 to 400 Gbit/s between its nodes and 4 to 4096 ranks; its number is the seed that it is
 drawn with, so that the points are the same everywhere. Each has one of two budgets: density 0.01 with no tensor left
-out, and quality=normal. With --every N only every Nth point is computed. Goals: auto takes at most 1.00x the time of the
-best other scheme of its budget, and of dense 16 bits, on 99 % of the points, and never more than 1.02x; at 5 to 100
-Gbit/s it is 1.2x as fast as SSFusion-(O+I) in the median. Nothing is asserted.
+out, and quality=normal. With --every N only every Nth point is computed. Goals: auto takes at most 1.00x the time of
+the best other scheme of its budget, and of dense 16 bits, on 99 % of the points, and never more than 1.02x; at 5 to
+100 Gbit/s it is 1.2x as fast as SSFusion-(O+I) in the median. Nothing is asserted.
 """
 
 import argparse

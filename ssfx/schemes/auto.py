@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Annotated
+from typing import Annotated, Any
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
@@ -12,12 +12,12 @@ from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.online_planning import Measured, OnlinePlanning, PlanLimits
 from ssfx.schemes.search.auto_budget import Budget, budget
 from ssfx.schemes.search.auto_methods import Method, methods
-from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
+from ssfx.schemes.search.auto_search import best_choices, candidate_cuts
 from ssfx.schemes.search.auto_steps import TRAIN_STEPS, Quality
 from ssfx.schemes.search.auto_tables import TableMaker
 from ssfx.schemes.search.auto_trial import worth_trying
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
-from ssfx.schemes.search.guarded import Priced, least, priced
+from ssfx.schemes.search.cheapest_plan import Priced, least, priced
 from ssfx.schemes.search.recorded_network import Network
 from ssfx.simulator.pricing.timeline import StepPrices
 
@@ -165,27 +165,36 @@ def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> P
     return near[times.index(least(times))]
 
 
-def _searched(profile: Profile, costs: Costs, allowed: Budget) -> list[tuple[str, Plan]]:
-    """Return the best plans that the search finds, each dtype searched on its own."""
-    parts, found = dtype_profiles(profile), []
+def _searched(profile: Profile, costs: Costs, allowed: Budget) -> Iterator[tuple[str, Plan]]:
+    """Yield the best plans that the search finds without the host, then with it; each dtype is searched on its own."""
+    parts = dtype_profiles(profile)
+    makers = [TableMaker(part, costs, candidate_cuts(part)) for part in parts]
+    every = [methods([kind for kind in allowed.kinds if kind.fits(p.tensors[0].dtype)], p.tensors) for p in parts]
+    yield from _found(profile, costs, makers, every)
+    hosted = [
+        [one for method in own if (one := maker.on_host(method))] for maker, own in zip(makers, every, strict=True)
+    ]
+    if any(hosted):
+        yield from _found(profile, costs, makers, [[*own, *more] for own, more in zip(every, hosted, strict=True)])
+
+
+def _found(
+    profile: Profile, costs: Costs, makers: list[TableMaker], every: list[list[Method]]
+) -> Iterator[tuple[str, Plan]]:
+    """Yield the best plans by the methods of each dtype."""
     share = max(costs.occupancy.values(), default=0.0)
-    for part in parts:
-        every = methods([kind for kind in allowed.kinds if kind.fits(part.tensors[0].dtype)], part.tensors)
-        tables = TableMaker(part, costs, candidate_cuts(part)).tables(every)
-        found.append([(every, choice) for choice in best_choices(tables, REPRICED, occupancy=share)])
-    combined = list(product(*found))[: REPRICED**2]
+    found = [
+        best_choices(maker.tables(own), REPRICED, occupancy=share) for maker, own in zip(makers, every, strict=True)
+    ]
+    for rows in list(product(*found))[: REPRICED**2]:
+        by_part = {maker.part.tensors: row for maker, *row in zip(makers, every, rows, strict=True)}
 
-    def made(rows: tuple[tuple[list[Method], Choice], ...]) -> Plan:
-        by_part = {part.tensors: row for part, row in zip(parts, rows, strict=True)}
-
-        def buckets(part: Profile) -> Iterator[Bucket]:
-            every, choice = by_part[part.tensors]
+        def buckets(part: Profile, by_part: Any = by_part) -> Iterator[Bucket]:
+            own, choice = by_part[part.tensors]
             for at, number in zip(choice.buckets, choice.methods, strict=True):
-                yield every[number].bucket(part.tensors[at.start : at.stop])
+                yield own[number].bucket(part.tensors[at.start : at.stop])
 
-        return plan_per_dtype("auto", profile, costs.world_size, buckets)
-
-    return [("the search over buckets and methods", made(rows)) for rows in combined]
+        yield "the search over buckets and methods", plan_per_dtype("auto", profile, costs.world_size, buckets)
 
 
 def _noted(chosen: Priced, allowed: Budget) -> Plan:

@@ -17,9 +17,9 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
+from ssfx.schemes.search.cheapest_plan import least, noted, priced
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.espresso_search import EspressoTimeline, EspressoWork, choose_host, choose_options
-from ssfx.schemes.search.guarded import least, noted, priced
 from ssfx.simulator.pricing.timeline import exchange_s
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import Carrier, dense_carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import MIB, Group, plan_per_dtype, units
+from ssfx.schemes.search.cheapest_plan import least, noted, priced
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
-from ssfx.schemes.search.guarded import least, noted, priced
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,8 +18,8 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.carrier import Carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.cheapest_plan import assumed_networks, least, noted, priced
 from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets
-from ssfx.schemes.search.guarded import assumed_networks, least, noted, priced
 from ssfx.schemes.search.shared import shared
 
 NETWORKS = (0.06, 0.25, 1.0, 4.0, 16.0)

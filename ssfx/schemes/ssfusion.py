@@ -19,8 +19,8 @@ from ssfx.schemes.base import scheme
 from ssfx.schemes.carrier import dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
 from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.cheapest_plan import Priced, least, noted
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
-from ssfx.schemes.search.guarded import Priced, least, noted
 from ssfx.schemes.search.shared import shared
 from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
 from ssfx.simulator.pricing.timeline import StepPrices

@@ -97,7 +97,9 @@ def _at_density(density: float) -> Iterator[Kind]:
     """Yield the kinds that send a fraction of each tensor's elements."""
     for half in ("", "(value_dtype=float16)"):
         words = " with 16-bit values" if half else ""
-        gathered = Kind(f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each", compensates=True)
+        gathered = Kind(
+            f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each", compensates=True
+        )
         yield from _with_plain(gathered)
         yield Kind(f"the positions of one rank's top-k{words}, summed", "all_reduce", f"cltk{half}", density, "each")
     yield Kind("agreed blocks summed", "all_reduce", "block_topk(agreed=True)", density, "each")

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
-from ssfx.planning.plan import Bucket, Lane, Segment, TensorSpec
+from ssfx.planning.plan import Bucket, Lane, Placement, Segment, TensorSpec
 from ssfx.schemes.search.ssfusion_selection import compensated_density
 
 Calls = Literal["joint", "each", "alone"]
@@ -35,6 +35,8 @@ class Kind:
     """Tensors of fewer elements are in the same message as they are; with calls=each in a gather."""
     compensates: bool = False
     """What small tensors of a bucket send dense is made up for by a lower density of the others, as in SSFusion."""
+    on_host: frozenset[str] = frozenset()
+    """Tensors that are compressed on the host; with calls=each."""
 
     @property
     def dense(self) -> bool:
@@ -65,9 +67,11 @@ class Kind:
             if not spec.numel:
                 empty += (spec.name,)
                 continue
-            plain = spec.numel < self.plain_below
-            chosen = (None, 1.0) if plain else (self.compressor, self.density)
-            segments.append(Segment((*empty, spec.name), *chosen))
+            if spec.numel < self.plain_below:
+                segments.append(Segment((*empty, spec.name)))
+            else:
+                placement: Placement = "host" if spec.name in self.on_host else "device"
+                segments.append(Segment((*empty, spec.name), self.compressor, self.density, placement))
             empty = ()
         segments[-1] = replace(segments[-1], tensors=segments[-1].tensors + empty)
         if self.calls == "each":
@@ -93,10 +97,11 @@ class Method:
         if not any(spec.numel for spec in tensors):
             return Bucket((Lane("all_reduce", (Segment(tuple(spec.name for spec in tensors)),)),))
         if self.main.compensates:
+            own = replace(self, apart=self.apart.intersection(smallest(tensors, self.main.density)))
             whole = sum(spec.numel for spec in tensors)
-            dense = sum(s.numel for s in tensors if not self.takes(s) or s.numel < self.main.plain_below)
+            dense = sum(s.numel for s in tensors if not own.takes(s) or s.numel < self.main.plain_below)
             density = compensated_density(whole, dense, self.main.density)
-            return replace(self, main=replace(self.main, density=density, compensates=False)).bucket(tensors)
+            return replace(own, main=replace(self.main, density=density, compensates=False)).bucket(tensors)
         main = [spec for spec in tensors if self.takes(spec)]
         small = [spec for spec in tensors if not self.takes(spec)]
         if self.small is None or not small:
@@ -136,19 +141,25 @@ def methods(kinds: Iterable[Kind], tensors: Sequence[TensorSpec]) -> list[Method
 def _apart(kind: Kind, tensors: Sequence[TensorSpec]) -> Iterator[frozenset[str]]:
     """Yield which tensors may travel uncompressed: about those of which compressing saves no bytes, and more.
 
-    With compensation also the smallest ones, until they have as many elements as the density lets all tensors send:
-    the budget of SSFusion. A factored matrix is never small; what is not one travels as it is in the message of the
-    factors.
+    With compensation also the smallest ones. A factored matrix is never small; what is not one travels as it is in the
+    message of the factors.
     """
     if kind.calls == "joint":
         return
     for below in (1 << 16, 1 << 20) if kind.calls == "alone" else (1 << 12, 1 << 16):
         yield frozenset(spec.name for spec in tensors if spec.numel < below)
     if kind.compensates:
-        budget, names = kind.density * sum(spec.numel for spec in tensors), []
-        for spec in sorted(tensors, key=lambda spec: spec.numel):
-            if budget <= 0:
-                break
-            budget -= spec.numel
-            names.append(spec.name)
+        names = smallest(tensors, kind.density)
         yield frozenset(names)
+        yield frozenset(names[:-1])  # Eq. 2 of SSFusion stops before its budget is reached
+
+
+def smallest(tensors: Sequence[TensorSpec], density: float) -> list[str]:
+    """Return the names of the smallest tensors, until they have as many elements as may be sent of all."""
+    left, names = density * sum(spec.numel for spec in tensors), []
+    for spec in sorted(tensors, key=lambda spec: spec.numel):
+        if left <= 0:
+            break
+        left -= spec.numel
+        names.append(spec.name)
+    return names

@@ -100,7 +100,8 @@ def _forward(tables: Tables, rest: _Rest, best_s: float, width: int, count: int)
     for end in range(1, last + 1):
         encode, decode = tables.device[:, end, cut], tables.decode[:, end, cut]
         new_q = (q + encode + decode).ravel()
-        new_p = (np.maximum(p, tables.ready_s[end] + q + encode) + decode + tables.message[:, end, cut]).ravel()
+        ready_s = np.maximum(tables.ready_s[end] + q + encode, tables.host_s[:, end, cut])
+        new_p = (np.maximum(p, ready_s) + decode + tables.message[:, end, cut]).ravel()
         ends_s = np.maximum(new_p + rest.network_s[end], tables.ready_s[-1] + new_q + rest.device_s[end])
         keep = np.flatnonzero(ends_s <= best_s if np.isfinite(best_s) else np.isfinite(ends_s))
         more = buckets[keep % len(cut)] + 1

@@ -13,10 +13,11 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
 from ssfx.schemes.search.auto_methods import Kind, Method
 from ssfx.schemes.search.contiguous_groups import MAX_INDEX
-from ssfx.schemes.search.ssfusion_selection import LEAST_DENSITY
+from ssfx.schemes.search.ssfusion_selection import LEAST_DENSITY, choose_host
 from ssfx.simulator.pricing.features import (
     CALLS,
     FILLED,
+    FIRST,
     NUMEL,
     PACKED,
     PIECES,
@@ -51,7 +52,8 @@ class Tables:
     """Seconds [method, end, start] of the bucket between two cuts: infinite where there can be none.
 
     device: what the bucket takes of the device during backward. message: of the network. decode: of the device when
-    everything has arrived. ready_s: backward and its hooks up to each cut. after_s: what every plan takes at the end.
+    everything has arrived. host_s: when the last of it is back from the host, 0 if none is there. ready_s: backward and
+    its hooks up to each cut. after_s: what every plan takes at the end.
     """
 
     cuts: Ints
@@ -59,6 +61,7 @@ class Tables:
     device: Array
     message: Array
     decode: Array
+    host_s: Array
     after_s: float
 
 
@@ -80,6 +83,7 @@ class TableMaker:
         over, n = self.costs.overheads, len(self.cuts)
         shape = (len(methods), n, n)
         device, message, decode = (np.full(shape, np.inf) for _ in range(3))
+        host_s = np.zeros(shape)
         for at, method in enumerate(methods):
             taken = np.array([method.takes(spec) for spec in self.part.tensors])
             found = self._kind(method.main, taken)
@@ -88,9 +92,49 @@ class TableMaker:
                 found = tuple(a + b for a, b in zip(found, other, strict=True))  # type: ignore[assignment]
             for table, values in zip((device, message, decode), found, strict=True):
                 table[at, self.ends, self.starts] = values
+            if method.main.on_host:
+                host_s[at, self.ends, self.starts] = self._back_s(method.main)
         ready_s = np.concatenate([[0.0], np.cumsum(np.array(self.part.ready_gap_s) + over.hook_s)])[self.cuts]
         after_s = over.result_s * len(self.part.tensors) + over.result_s_per_byte * float(self.nbytes.sum())
-        return Tables(self.cuts, ready_s, device, message, decode, after_s)
+        return Tables(self.cuts, ready_s, device, message, decode, host_s, after_s)
+
+    def on_host(self, method: Method) -> Method | None:
+        """Return the method with part of its compression on the host, by the rule of SSFusion; None if no part is.
+
+        The rule looks at all of backward as one buffer, with the tensors dense that the method sends apart.
+        """
+        kind = method.main
+        if kind.calls != "each" or kind.collective != "all_gather":
+            return None
+        table = self._of_tensors(kind)
+        dense = np.array([not method.takes(spec) for spec in self.part.tensors]) | (table[CALLS] == 0)
+        encode_s = self.prices.call_s(str(kind.compressor), table) * (not self.prices.batched)
+        taken_s = self._way_s(kind).sum(axis=0)
+        chosen = choose_host(
+            self.part.ready_gap_s, encode_s.tolist(), taken_s.tolist(), frozenset(np.flatnonzero(dense).tolist())
+        )
+        names = frozenset(self.part.tensors[i].name for i in chosen)
+        return replace(method, main=replace(kind, on_host=names)) if names else None
+
+    def _way_s(self, kind: Kind) -> Array:
+        """Return the seconds of each tensor on its way over the host: out, compressed there, back."""
+        spec, table = str(kind.compressor), self._of_tensors(kind)
+        pcie = 0.0 if self.costs.codec(spec).host_copies else self.costs.pcie_s_per_byte
+        work_s = self.prices.host_s(spec, table)
+        return np.stack([4 * table[NUMEL] * pcie, work_s, (table[FIRST] + table[REST]) * pcie])
+
+    def _hosted(self, kind: Kind) -> Mask:
+        return np.array([spec.name in kind.on_host for spec in self.part.tensors])
+
+    def _back_s(self, kind: Kind) -> Array:
+        """Return when the last of each bucket is back from the host if nothing but backward delays what goes there."""
+        hosted = self._hosted(kind)
+        at = np.flatnonzero(hosted)
+        arrived_s = np.cumsum(np.array(self.part.ready_gap_s) + self.costs.overheads.hook_s)[at]
+        back_s = arrived_s + self._way_s(kind)[:, at].sum(axis=0)
+        last = np.concatenate([[0], np.cumsum(hosted)])[self.cuts]  # hosted tensors before each cut
+        among = last[self.ends] > last[self.starts]
+        return np.where(among, back_s[np.maximum(last[self.ends] - 1, 0)], 0.0)
 
     # ---- one kind on the tensors of a mask --------------------------------------------------------------------------
 
@@ -165,7 +209,13 @@ class TableMaker:
         device, decode = over.lane_s + over.fill_s_per_byte * sums[FILLED], np.zeros(len(there))
         if kind.compressor is not None:
             there &= (sums[CALLS] > 0) | (kind.plain_below == 0)
-            device = device + self._call_s(kind, tensors, sums) + over.add_s * sums[PACKED]
+            here, calls = sums, tensors
+            if kind.on_host:
+                there_too = self._hosted(kind) & mask
+                calls = np.where(there_too, 0.0, tensors)
+                here = self._between(calls)
+                device = device + over.offload_s * self._between(there_too.astype(float))
+            device = device + self._call_s(kind, calls, here) + over.add_s * here[PACKED]
             device = np.where(np.where(sums[CALLS] > 0, sums[NUMEL], 0.0) > MAX_INDEX, np.inf, device)
             decode = self._decode_s(kind, tensors, sums)
         message = self._exchange_s(kind, sums, sums[NUMEL] if kind.compressor else sums[REST], SAMPLES)
