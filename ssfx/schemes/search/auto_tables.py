@@ -24,7 +24,6 @@ from ssfx.simulator.pricing.features import (
     REST,
     SEGMENTS,
     TENSORS,
-    of_joint,
     of_plain,
     of_tensors,
 )
@@ -161,7 +160,8 @@ class TableMaker:
         found = tuple(table.copy() for table in asked)
         for table, low in zip(found, fewest, strict=True):
             there = np.isfinite(table[both])
-            table[both] = np.where(there, table[both] + share * np.where(there, low[both] - table[both], 0.0), np.inf)
+            at = np.flatnonzero(both)[there]
+            table[at] += share[there] * (low[at] - table[at])
         return found  # type: ignore[return-value]
 
     def _between(self, table: Array) -> Array:
@@ -226,9 +226,6 @@ class TableMaker:
 
     def _join(self, kind: Kind, sums: Array) -> None:
         """Make one segment, and one compressor call, of what was added up over tensors."""
-        if kind.leaves_tensors_out:
-            sums[:] = of_joint(str(kind.compressor), sums[NUMEL], sums[PACKED], kind.density)
-            return
         sums[SEGMENTS] = sums[CALLS] = sums[NUMEL] > 0
         sums[TENSORS] = sums[PACKED]
         low_rank = isinstance(build(str(kind.compressor)), LowRank)
