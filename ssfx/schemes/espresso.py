@@ -20,7 +20,7 @@ from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
 from ssfx.schemes.search.cheapest_plan import least, noted, priced
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.espresso_search import EspressoTimeline, EspressoWork, choose_host, choose_options
-from ssfx.simulator.pricing.timeline import exchange_s
+from ssfx.simulator.pricing.prices import Prices
 
 if TYPE_CHECKING:
     from ssfx.schemes.search.espresso_search import Array, Ints
@@ -124,19 +124,20 @@ def _works(groups: list[Group], device: list[str], carrier: Carrier, costs: Cost
     layouts = [compressor.layout_of([spec.shape for spec in group], carrier.density) for group in groups]
     numel = np.array([sum(spec.numel for spec in group) for group in groups], dtype=float)
     loads = [Load(int(n), one.nbytes, one.values, ranks) for n, one in zip(numel, layouts, strict=True)]
-    dense = _exchange_s("all_reduce", [Load.dense(sum(spec.nbytes for spec in one), ranks) for one in groups], costs)
+    prices = Prices(costs)
+
+    def exchange_s(collective: str) -> Array:
+        return np.array([prices.load_s(collective, carrier.compressor, load) for load in loads])
+
+    whole = [Load.dense(sum(spec.nbytes for spec in one), ranks) for one in groups]
+    dense = np.array([prices.load_s("all_reduce", None, load) for load in whole])
     encode, decode, host = costs.encode.many(numel), costs.decode.many(numel), costs.host.many(numel)
-    gathered = _exchange_s(carrier.collective, loads, costs)
+    gathered = exchange_s(carrier.collective)
     works = [EspressoWork(free, dense, free + np.inf, dense)]
     for name in device:
-        network = gathered if name == "gpu_ag" else _exchange_s(DIVISIBLE, loads, costs)
+        network = gathered if name == "gpu_ag" else exchange_s(DIVISIBLE)
         works.append(EspressoWork(encode, network + decode, host, gathered + decode))
     return works
-
-
-def _exchange_s(collective: str, loads: list[Load], costs: Costs) -> Array:
-    seconds = {load: exchange_s(collective, load, costs) for load in set(loads)}
-    return np.array([seconds[load] for load in loads])
 
 
 def _pick(works: list[EspressoWork], chosen: Ints, part: str) -> Array:

@@ -9,7 +9,7 @@ from ssfx.collectives import Load, collectives
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups
-from ssfx.simulator.pricing.timeline import exchange_s
+from ssfx.simulator.pricing.prices import Prices
 
 CARRIERS = {
     "topk": "all_gather",
@@ -111,6 +111,8 @@ def test_the_predicted_exchange_grows_with_latency_and_size(scheme: str) -> None
     small, large = Load(10**6, 8 * 10**4, 10**4, 8), Load(10**7, 8 * 10**5, 10**5, 8)
     name = CARRIERS[scheme]
     fast, slow = affine_costs(8), affine_costs(8, alpha_s=4e-5)
-    assert exchange_s(name, small, fast) < exchange_s(name, large, fast)
+    on_fast, on_slow = Prices(fast), Prices(slow)
+    assert on_fast.load_s(name, "topk", small) < on_fast.load_s(name, "topk", large)
     messages = collectives.build(name).traffic(small).messages
-    assert exchange_s(name, small, slow) - exchange_s(name, small, fast) == pytest.approx(2e-5 * messages)
+    later_s = on_slow.load_s(name, "topk", small) - on_fast.load_s(name, "topk", small)
+    assert later_s == pytest.approx(2e-5 * messages)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssfx.collectives import Load, collectives
-from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.simulator.pricing.lowering import Lowering
 from ssfx.simulator.pricing.plan_messages import PlanMessages
-from ssfx.simulator.pricing.prices import Times, primitive_of
+from ssfx.simulator.pricing.prices import Times
 from ssfx.simulator.pricing.schedule import schedule
 from ssfx.simulator.pricing.task import Task
 
@@ -117,17 +115,3 @@ def undisturbed(tasks: list[Task]) -> float:
         task.start_s = max(free_s[task.resource], max([tasks[position].end_s for position in task.after], default=0.0))
         task.end_s = free_s[task.resource] = task.start_s + task.work_s
     return max(free_s.values())
-
-
-def exchange_s(collective: str, load: Load, costs: Costs) -> float:
-    """Return the seconds of one exchange: its own curve if it was calibrated as a whole, else the sum of its phases."""
-    if load.world_size == 1 or not load.nbytes:
-        return 0.0
-    if collective in costs.exchange:
-        return costs.exchange_s(collective, load.nbytes)
-    total_s = 0.0
-    for phase in collectives.build(collective).phases(load):
-        compute = {"encode": costs.encode, "decode": costs.decode}.get(phase.primitive)
-        seconds = compute(phase.size) if compute else costs.exchange_s(primitive_of(phase, costs.exchange), phase.size)
-        total_s += phase.times * seconds
-    return total_s
