@@ -153,6 +153,7 @@ def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPr
 
 def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> Priced:
     """Return the plan that ends first if exchanges slow backward down; of equal ones that with the least price."""
+    # A disturbed step is no shorter than its price, so the first price above the best disturbed step ends the look.
     best = sorted(found, key=lambda one: one.price_s)
     if not any(costs.occupancy.values()):
         return best[0]
@@ -160,7 +161,7 @@ def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> P
     times: list[Priced] = []
     for one in near:
         if times and one.price_s > least(times).price_s:
-            break  # nor will any other one: exchanges that take from backward make no step shorter
+            break
         times.append(Priced(one.label, one.plan, known.disturbed_s(one.plan)))
     return near[times.index(least(times))]
 

@@ -97,6 +97,8 @@ class Method:
         if not any(spec.numel for spec in tensors):
             return Bucket((Lane("all_reduce", (Segment(tuple(spec.name for spec in tensors)),)),))
         if self.main.compensates:
+            # SSFusion, section IV-B: what goes dense fills at most the budget d N of the bucket, and all else has the
+            # density (d N - N_dense) / (N - N_dense).
             own = replace(self, apart=self.apart.intersection(smallest(tensors, self.main.density)))
             whole = sum(spec.numel for spec in tensors)
             dense = sum(s.numel for s in tensors if not own.takes(s) or s.numel < self.main.plain_below)

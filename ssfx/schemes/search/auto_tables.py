@@ -11,7 +11,7 @@ from ssfx.compressors.lowrank import LowRank
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.schemes.search.auto_methods import Kind, Method
+from ssfx.schemes.search.auto_methods import Kind, Method, chooses
 from ssfx.schemes.search.contiguous_groups import MAX_INDEX
 from ssfx.schemes.search.ssfusion_selection import LEAST_DENSITY, choose_host
 from ssfx.simulator.pricing.features import (
@@ -103,8 +103,9 @@ class TableMaker:
         The rule looks at all of backward as one buffer, with the tensors dense that the method sends apart.
         """
         kind = method.main
-        if kind.calls != "each" or kind.collective != "all_gather":
+        if kind.calls != "each" or kind.collective != "all_gather" or not chooses(str(kind.compressor)):
             return None
+        # SSFusion, section IV-C; where a message has one call at its end, no encode delays what comes before.
         table = self._of_tensors(kind)
         dense = np.array([not method.takes(spec) for spec in self.part.tensors]) | (table[CALLS] == 0)
         encode_s = self.prices.call_s(str(kind.compressor), table) * (not self.prices.batched)

@@ -158,9 +158,11 @@ class _Search:
         p, q = np.zeros(1), np.zeros(1)
         count, cut, parent = (np.zeros(1, dtype=np.int64) for _ in range(3))
         for j in range(1, self.last + 1):
+            # E' = max(E, ready + e + encode) + message; e' = e + encode; t' = t + decode; p = E + t, q = e + t.
             encode, decode = self.encode[j, cut], self.decode[j, cut]
             new_p = np.maximum(p, self.ready_s[j] + q + encode) + decode + self.message[j, cut]
             new_q = q + encode + decode
+            # A continuation ends no earlier than any weighted mean of its two branches says (`_cheapest_rest`).
             bound = (new_q + self.shares * (new_p - new_q) + self.rest[:, j, None]).max(axis=0)
             keep = np.flatnonzero(bound <= best_s + TICK_S)
             if not len(keep):
