@@ -127,7 +127,7 @@ def _lane_words(lane: Lane, kinds: Sequence[Kind]) -> str:
     specs = {segment.compressor for segment in lane.segments}
     plain = " with small tensors dense" if len(specs) > 1 and None in specs else ""
     compressor = next((spec for spec in sorted(specs, key=str) if spec is not None), None)
-    host = " on the host" if all(one.placement == "host" for one in lane.segments) else ""
+    host = ", part of it on the host" if any(one.placement == "host" for one in lane.segments) else ""
     for kind in kinds:
         joint = len(lane.segments) > 1 or kind.calls != "joint" or len(lane.segments[0].tensors) == 1
         if (kind.collective, kind.compressor) == (lane.collective, compressor) and (joint or kind.calls == "joint"):
