@@ -11,6 +11,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.core.files import read
 from ssfx.core.origin import BEWARE
 from ssfx.core.plausible import plausible
+from ssfx.core.plugins import provided
 from ssfx.core.spec import Spec
 from ssfx.perf_model.roofline import STEP_TRAFFIC
 from ssfx.planning.profile import Profile
@@ -83,9 +84,11 @@ def _is_trace(path: Path) -> bool:
 @cache
 def _read(path: Path, _changed_ns: int) -> Profile:
     if path.suffix == ".gz" or _is_trace(path):
-        from ssfx.perf_model.profiler_trace import profile_of_trace  # late: few profiles are traces
-
-        return profile_of_trace(path)
+        profile_of_trace = provided("ssfx.hooks", "profile_of_trace")
+        if profile_of_trace is None:
+            raise ConfigError(f"{path} is a trace, which the harness of ssfx reads, and this installation has none")
+        found: Profile = profile_of_trace(path)
+        return found
     return read(path, Profile.from_json, what="no profile that can be read: make it again", error=ConfigError)
 
 

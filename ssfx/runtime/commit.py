@@ -130,8 +130,13 @@ class Commit:
         whole = bool(gone) and gone | silent == held
         self.open -= gone | (silent if whole else silent & self._off)
         self._changed_steps += 1
-        if not self._said_parts and is_round(self._changed_steps):  # it reads every average
-            self._look_for_parts(changed - silent if not whole or len(held) == 1 else ())
+        if self._said_parts or (whole and len(held) > 1):
+            return
+        taken = [name for name in silent if self._params[name].grad is None]
+        if taken:
+            self._say_cancelled(min(taken))
+        elif is_round(self._changed_steps):  # it reads every average
+            self._look_for_parts(changed - silent)
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """Commit what `optimizer` has just stepped with."""
@@ -247,18 +252,20 @@ class Commit:
         """Say once where what was sent of a weight, or a part of it, is zero or gone."""
         for name, average in self._exchange.averages(names) if names else ():
             grad, sent = self._params[name].grad, average != 0
-            if not bool((sent if grad is None else sent & (grad.view_as(average) == 0)).any()):
-                continue
-            self._said_parts = True
-            if self._speaks:
-                _log.warning(
-                    "the script cancelled averages of %s. Where nothing is left of what was sent, its residual is as "
-                    "before this exchange; of a part it stays, and is sent later. Name a part (rows, a mask) by "
-                    "sync.discard(weight, where) after backward; give a gradient to another weight inside "
-                    "sync.no_sync(), then call sync.synchronize()",
-                    name,
-                )
-            return
+            if bool((sent if grad is None else sent & (grad.view_as(average) == 0)).any()):
+                self._say_cancelled(name)
+                return
+
+    def _say_cancelled(self, name: str) -> None:
+        self._said_parts = True
+        if self._speaks:
+            _log.warning(
+                "the script cancelled averages of %s. Where nothing is left of what was sent, its residual is as before"
+                " this exchange; of a part, or where nothing was sent, it stays, and is sent later. Name what is not to"
+                " be kept by sync.discard(weight, where) after backward; give a gradient to another weight inside "
+                "sync.no_sync(), then call sync.synchronize()",
+                name,
+            )
 
     def _gone(self, arriving: str | None) -> tuple[set[str], set[str]]:
         """Return the open parameters whose average does not stand in `.grad`, and those of them that sent nothing.

@@ -21,6 +21,7 @@ from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts, optimizer_facts, refuse_inside_ddp
 from ssfx.runtime.commit import Commit
+from ssfx.runtime.exact import average_exactly
 from ssfx.runtime.exchange import Exchange, Slot
 from ssfx.runtime.hooks import (
     BackwardPass,
@@ -30,7 +31,6 @@ from ssfx.runtime.hooks import (
     hook,
     nested,
     when_reached,
-    without_graph,
 )
 from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, arrived, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.members import Agreed, Members
@@ -47,7 +47,7 @@ from ssfx.schemes.make_plan import check_memory, make_plan
 _log = logging.getLogger("ssfx")
 
 
-class Exchanging(Uneven):
+class TrainingStep(Uneven):
     """What `attach` puts on a model and its optimizers; Sync is its handle.
 
     A step is: `_hook` for each gradient, the first of which begins the exchange; `_finish` at the end of backward;
@@ -313,24 +313,11 @@ class Exchanging(Uneven):
         if self._open and not (self._exchange.incomplete() and nested()):
             self._finish()
 
-    @torch.no_grad()
     def _average_exactly(self) -> None:
         self._exact_heard = False
         self._backward.begin()
-        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
-        for name, param in self._params.items():
-            if name in self._members.resting:
-                continue
-            if param.grad is None:
-                param.grad = torch.zeros_like(param)
-            elif param.grad.requires_grad:
-                param.grad = without_graph(param, param.grad)
-            by_dtype.setdefault(param.grad.dtype, []).append(param.grad)
-        for grads in by_dtype.values():
-            flat = torch.cat([grad.reshape(-1) for grad in grads])
-            self.comm.all_reduce(flat).wait()
-            parts = flat.div_(self.comm.world_size).split([grad.numel() for grad in grads])
-            torch._foreach_copy_(grads, [part.view(g.shape) for part, g in zip(parts, grads, strict=True)])
+        trained = [param for name, param in self._params.items() if name not in self._members.resting]
+        average_exactly(trained, self.comm)
         self._ended()
 
     def _ended(self) -> None:
@@ -471,7 +458,7 @@ class Exchanging(Uneven):
             self._buffers.write()
 
 
-def _reached(sync: ref[Exchanging]) -> None:
+def _reached(sync: ref[TrainingStep]) -> None:
     """Before a pass's gradients: listen to weights that came unseen, and end the exchange even if all of them nest."""
     task: int = torch._C._current_graph_task_id()
     if (there := sync()) is not None and there._reached_in != task:

@@ -13,7 +13,7 @@ from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.checks import load_facts
 from ssfx.runtime.lifetime import release_model
-from ssfx.runtime.step import Exchanging
+from ssfx.runtime.step import TrainingStep
 from ssfx.runtime.store import STATE_FORMAT, identity, plan_of_state
 from ssfx.simulator.pricing.degenerate import asked_and_sent
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ssfx.advice import Advice
 
 
-class Sync(Exchanging):
+class Sync(TrainingStep):
     """The exchange attached to a model; see `attach`.
 
     Public: no_sync, exact, synchronize, used, discard, join, stats, state_dict, load_state_dict, detach, plan.

@@ -11,7 +11,7 @@ from refusals import output, refusal
 from ssfx.advice.ranking import advise
 from ssfx.cli import main
 from ssfx.config.advice_question import resolve_setting
-from ssfx.perf_model.profiler_trace import profile_of_trace
+from ssfx.lab.calibration.profiler_trace import profile_of_trace
 from ssfx.planning.profile import Profile
 
 MODEL = """

@@ -11,7 +11,6 @@ from experiments.common.figures.discovery import discover
 from experiments.common.figures.drawing import check_all
 from experiments.common.pages import readme as docs
 from experiments.common.pages.conditions import algebra_block, compute, conditions_block
-from experiments.common.pages.edition import first_figure
 from experiments.common.pages.models import Published, analytic_block, models_block
 from experiments.common.pages.recorded_runs import RECORD, emulated_block
 from experiments.common.validation.ground_truth import load
@@ -102,12 +101,8 @@ def test_pictures_are_small_enough_for_a_repository():
     assert max(sizes.values()) < 680_000, max(sizes, key=sizes.__getitem__)
 
 
-def test_without_rows_the_readme_has_no_map():
-    assert first_figure([]) == "*No rows are committed yet.*"
-
-
 def test_a_readme_without_its_blocks_is_refused():
-    with pytest.raises(ValueError, match="exactly one block 'figure', it has 0"):
+    with pytest.raises(ValueError, match="exactly one block 'answer', it has 0"):
         docs.updated("# a page", [])
 
 

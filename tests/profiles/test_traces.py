@@ -9,9 +9,9 @@ import pytest
 from refusals import refusal
 
 from ssfx.core.errors import ConfigError
+from ssfx.lab.calibration.profiler_trace import READY, profile_of_trace
 from ssfx.lab.calibration.rank_traces import MOST_FILES, profile_of_traces
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.perf_model.profiler_trace import READY, profile_of_trace
 from ssfx.planning.profile import Profile
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"

@@ -78,7 +78,7 @@ def test_three_loads_of_the_same_weights_in_a_row_are_no_moves(group, rank, worl
 
 
 def _says(group: Any, rank: int, world: int, change: str) -> None:
-    s = Script(group, rank, SCHEMES["per_tensor"])
+    s = Script(group, rank, SCHEMES["topk" if change == "nothing sent" else "per_tensor"])
     for _ in range(5):
         with s.sync.no_sync() if change == "local" else torch.enable_grad():
             s.backward()
@@ -87,6 +87,8 @@ def _says(group: Any, rank: int, world: int, change: str) -> None:
             s.backward()
         if change == "rows":
             s.net.large.grad[::3] = 0.0  # type: ignore[index]
+        if change == "nothing sent":
+            s.net.small.grad = None
         s.optimizer.step()
         s.optimizer.zero_grad()
     s.sync.detach()
@@ -97,6 +99,7 @@ def _says(group: Any, rank: int, world: int, change: str) -> None:
     [
         ("thrown away", "gradient of large, and it is gone"),
         ("rows", "cancelled averages of large"),
+        ("nothing sent", "cancelled averages of small"),
         ("local", "sync.synchronize() before it"),
     ],
 )

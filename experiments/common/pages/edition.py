@@ -30,15 +30,6 @@ MAP, MEASURED, SITES = (
 )
 
 
-def first_figure(rows: Sequence[Row]) -> str:
-    """Return the map for the README, with the sentence of its counts."""
-    found, _ = places([row for row in rows if row.case.experiment == EXPERIMENT])
-    if not found:
-        return NO_ROWS
-    shows = "how many more steps compression may cost and still pay"
-    return f"![{shows}](docs/img/{PICTURE}.png)\n\n{counted(found).sentence}."
-
-
 def edition_block(rows: Sequence[Row]) -> str:
     """Return the sentence, its parts by kind of network, and what it becomes if the simulator errs as it is known."""
     mine = [row for row in rows if row.case.experiment == EXPERIMENT]

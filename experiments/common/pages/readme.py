@@ -7,7 +7,7 @@ from pathlib import Path
 from experiments.common.figures.drawing import MANIFEST, draw_all
 from experiments.common.pages.auto_page import auto_target_block, points_block, steps_block, why_block
 from experiments.common.pages.conditions import algebra_block, conditions_block
-from experiments.common.pages.edition import bandwidth_block, edition_block, first_figure
+from experiments.common.pages.edition import bandwidth_block, edition_block
 from experiments.common.pages.markdown import NOTE, table
 from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
@@ -104,7 +104,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
 
 def updated(readme: str, rows: Sequence[Row]) -> str:
     """Return the README's text with its blocks as `rows` and the registered schemes give them."""
-    return with_blocks(readme, {"figure": first_figure(rows), "answer": first_lines(), "status": status_block(rows)})
+    return with_blocks(readme, {"answer": first_lines(), "status": status_block(rows)})
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:

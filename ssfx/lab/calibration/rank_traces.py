@@ -7,7 +7,7 @@ from statistics import median
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import BEWARE
-from ssfx.perf_model.profiler_trace import profile_of_trace
+from ssfx.lab.calibration.profiler_trace import profile_of_trace
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 

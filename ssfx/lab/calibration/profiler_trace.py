@@ -15,7 +15,7 @@ from typing import Any
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import DAMAGED
 from ssfx.core.origin import BEWARE, Origin
-from ssfx.perf_model.trace_file import HOW, LAUNCHES, STEP, WORK, Event, TraceFile, end, trace_file
+from ssfx.lab.calibration.trace_file import HOW, LAUNCHES, STEP, WORK, Event, TraceFile, end, trace_file
 from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 
