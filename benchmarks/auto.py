@@ -30,8 +30,8 @@ from ssfx.core.files import write_json
 from ssfx.lab.results.manifest import code, now
 from ssfx.perf_model.target import Target, target_at
 from ssfx.schemes import schemes
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.transport import keeps_fraction
 from ssfx.simulator import simulate
 
 MODELS = (

@@ -12,10 +12,10 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
-from ssfx.schemes.carrier import sparse_carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets, with_prediction
 from ssfx.schemes.search.mergecomp_search import algorithm_2, exhaustive
+from ssfx.schemes.transport import sparse_transport
 
 ALPHA_STOP = 0.02
 """Another group must shorten the step by this share for the search to go on; two groups are always tried."""
@@ -61,7 +61,7 @@ def plan_mergecomp(profile: Profile, costs: Costs, options: MergecompOptions) ->
 
     One rank alone makes one group.
     """
-    carrier = sparse_carrier(options, costs.world_size)
+    transport = sparse_transport(options, costs.world_size)
     given = parse_cuts(options.cuts)
     if given and given[-1] >= len(profile.tensors):
         raise ConfigError(
@@ -70,7 +70,7 @@ def plan_mergecomp(profile: Profile, costs: Costs, options: MergecompOptions) ->
         )
 
     def buckets(part: Profile) -> list[Bucket]:
-        model = JointModel.of(part, costs, carrier)
+        model = JointModel.of(part, costs, transport)
         if given:
             mine = {spec.name for spec in part.tensors if spec.numel}
             pieces = [0, *accumulate(spec.name in mine for spec in profile.tensors)]  # before every tensor of the model
@@ -80,6 +80,6 @@ def plan_mergecomp(profile: Profile, costs: Costs, options: MergecompOptions) ->
             cuts = list(algorithm_2(found, ALPHA_STOP).cuts)
         else:
             cuts = []
-        return joint_buckets(part, carrier, model.groups(cuts))
+        return joint_buckets(part, transport, model.groups(cuts))
 
     return with_prediction(plan_per_dtype("mergecomp", profile, costs.world_size, buckets), profile, costs)

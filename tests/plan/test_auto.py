@@ -24,7 +24,6 @@ from ssfx.planning.plan import Bucket, Plan, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.runtime.store import identity
 from ssfx.schemes import schemes
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan, make_plans
 from ssfx.schemes.search.auto_budget import DENSE, budget
 from ssfx.schemes.search.auto_methods import Kind, Method, chooses, methods
@@ -42,6 +41,7 @@ from ssfx.schemes.search.auto_trial import AS_DDP, LATE, MOST
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.recorded_network import Network, family_of
 from ssfx.schemes.search.ssfusion_selection import LEAST_DENSITY
+from ssfx.schemes.transport import keeps_fraction
 from ssfx.simulator import simulate
 from ssfx.simulator.pricing.timeline import StepPrices, evaluate
 

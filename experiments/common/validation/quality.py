@@ -13,9 +13,9 @@ from typing import Any
 
 from experiments.common.validation.groups import Group
 from experiments.common.validation.scores import Pair, score
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.search.auto_steps import ABOUT, Needed, alike, measured_steps, needed, steps_of_tasks, trains_alike
 from ssfx.schemes.search.recorded_network import Network
+from ssfx.schemes.transport import keeps_fraction
 
 NAME = "quality"
 BY_TASK, BY_RATIO = "quality of another task", "quality at another ratio"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
-from ssfx.schemes.carrier import check_density, keeps_fraction
 from ssfx.schemes.search.auto_methods import Calls, Kind
 from ssfx.schemes.search.auto_steps import (
     MORE_STEPS,
@@ -19,6 +18,7 @@ from ssfx.schemes.search.auto_steps import (
     steps_of_method,
 )
 from ssfx.schemes.search.recorded_network import Network
+from ssfx.schemes.transport import check_density, keeps_fraction
 
 USUAL_DENSITY = 0.01
 """Of a compressor that selects, where none was asked for: as with other schemes."""

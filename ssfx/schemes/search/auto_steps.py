@@ -17,8 +17,8 @@ from typing import Any, Literal
 from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 from ssfx.core.spec import Spec
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.search.recorded_network import Network, batch_text, in_words
+from ssfx.schemes.transport import keeps_fraction
 
 Quality = Literal["dense", "strict", "normal", "loose"]
 

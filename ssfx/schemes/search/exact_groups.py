@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.contiguous_groups import group_curves
 from ssfx.schemes.search.shared import shared
+from ssfx.schemes.transport import Transport
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class Fusion:
         return [range(a, b) for a, b in pairwise((0, *self.stops))]
 
 
-def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
+def joint_groups(part: Profile, costs: Costs, transport: Transport) -> list[range]:
     """Return the positions of each group of the best fusion, when every group is compressed jointly.
 
     What its groups take is worked out once for all networks: they are those between any two cuts of the profile.
@@ -75,8 +75,8 @@ def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
     return shared(
         part,
         costs,
-        ("joint groups", carrier),
-        lambda: best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier, once)).groups,
+        ("joint groups", transport),
+        lambda: best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, transport, once)).groups,
     )
 
 
