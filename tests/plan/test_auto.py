@@ -81,16 +81,14 @@ ONE_MESSAGE = [
 ]
 
 
-@pytest.mark.parametrize("kind", ONE_MESSAGE, ids=lambda kind: f"{kind.compressor}-{kind.calls}-{kind.plain_below}")
+@pytest.mark.parametrize("kind", ONE_MESSAGE, ids=lambda kind: f"{kind.compressor}-{kind.calls}")
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_search_adds_up_what_the_timeline_charges(kind: Kind, seed: int) -> None:
     profile, costs = instance(seed)
     overheads = replace(costs.overheads, decode_s=0.0)  # once a step, which the search leaves to the final pricing
     costs = replace(costs, overheads=overheads)
-    every = [Method(kind), Method(DENSE)]
-    if kind.plain_below == 0:
-        del every[1]
+    every = [Method(kind)]
     (choice,) = best_choices(tables_of(profile, costs, every))
     found = evaluate(plan_of(profile, costs, every, choice), profile, costs).total_s
     # A mean of messages whose length changes is rounded to whole values.
@@ -98,10 +96,10 @@ def test_the_search_adds_up_what_the_timeline_charges(kind: Kind, seed: int) -> 
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10**6), plain_below=st.sampled_from([0, 2000]))
-def test_what_small_tensors_send_dense_is_made_up_for(seed: int, plain_below: int) -> None:
+@given(seed=st.integers(0, 10**6))
+def test_what_small_tensors_send_dense_is_made_up_for(seed: int) -> None:
     profile, _ = instance(seed)
-    kind = Kind("", "all_gather", "dgc", 0.05, "each", plain_below, compensates=True)
+    kind = Kind("", "all_gather", "dgc", 0.05, "each", compensates=True)
     for method in [one for one in methods([kind, DENSE], profile.tensors) if one.main == kind]:
         bucket = method.bucket(profile.tensors)
         segments = [one for lane in bucket.lanes for one in lane.segments]

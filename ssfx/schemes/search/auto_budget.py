@@ -30,8 +30,6 @@ WHOLE = (DENSE, HALF_IN_32, HALF)
 FOUR_BITS = "qsgd(bits=4,bucket=48,norm=max)"
 EIGHT_BITS = "qsgd(norm=max)"
 """Levels whose error may be fed back: buckets smaller than the square of their number."""
-PLAIN_BELOW = (1 << 10, 1 << 13, 1 << 16)
-"""Sizes below which tensors may travel dense in the gather of others."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +95,8 @@ def _at_density(density: float) -> Iterator[Kind]:
     """Yield the kinds that send a fraction of each tensor's elements."""
     for half in ("", "(value_dtype=float16)"):
         words = " with 16-bit values" if half else ""
-        gathered = Kind(
-            f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each", compensates=True
-        )
-        yield from _with_plain(gathered)
+        gathered = f"top-k of each tensor gathered{words}"
+        yield Kind(gathered, "all_gather", f"dgc{half}", density, "each", compensates=True)
         yield Kind(f"the positions of one rank's top-k{words}, summed", "all_reduce", f"cltk{half}", density, "each")
     yield Kind("agreed blocks summed", "all_reduce", "block_topk(agreed=True)", density, "each")
     yield Kind("shards exchanged, then gathered", "a2a_ag", "dgc", density, "alone")
@@ -110,13 +106,6 @@ def _at_density(density: float) -> Iterator[Kind]:
         ("ok_topk", "sparse regions (Ok-Topk)"),
     ):
         yield Kind(words, name, "topk", density, "alone")
-
-
-def _with_plain(kind: Kind) -> Iterator[Kind]:
-    """Yield a kind, and itself with small tensors dense in the same message, as SSFusion sends them."""
-    yield kind
-    for below in PLAIN_BELOW:
-        yield replace(kind, words=f"{kind.words}, tensors below {below} elements dense with it", plain_below=below)
 
 
 def _of_every_element() -> Iterator[Kind]:
@@ -141,8 +130,7 @@ def _of_compressor(spec: str, density: float) -> Iterator[Kind]:
         calls: Calls = "each" if selects else "joint"
         yield Kind(f"{spec} summed", "all_reduce", spec, kept, calls)
     else:
-        gathered = Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each", compensates=selects)
-        yield from _with_plain(gathered)
+        yield Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each", compensates=selects)
     if selects and one.sparse and not one.additive:
         yield Kind(f"{spec}, shards exchanged, then gathered", "a2a_ag", spec, kept, "alone")
     if spec == "topk":

@@ -31,8 +31,6 @@ class Kind:
     calls: Calls = "joint"
     """joint: one segment for all tensors. each: a segment for every tensor, in one message. alone: a message for every
     tensor."""
-    plain_below: int = 0
-    """Tensors of fewer elements are in the same message as they are; with calls=each in a gather."""
     compensates: bool = False
     """What small tensors of a bucket send dense is made up for by a lower density of the others, as in SSFusion."""
     on_host: frozenset[str] = frozenset()
@@ -67,11 +65,8 @@ class Kind:
             if not spec.numel:
                 empty += (spec.name,)
                 continue
-            if spec.numel < self.plain_below:
-                segments.append(Segment((*empty, spec.name)))
-            else:
-                placement: Placement = "host" if spec.name in self.on_host else "device"
-                segments.append(Segment((*empty, spec.name), self.compressor, self.density, placement))
+            placement: Placement = "host" if spec.name in self.on_host else "device"
+            segments.append(Segment((*empty, spec.name), self.compressor, self.density, placement))
             empty = ()
         segments[-1] = replace(segments[-1], tensors=segments[-1].tensors + empty)
         if self.calls == "each":
@@ -99,18 +94,16 @@ class Method:
         if self.main.compensates:
             # SSFusion, section IV-B: what goes dense fills at most the budget d N of the bucket, and all else has the
             # density (d N - N_dense) / (N - N_dense).
-            own = replace(self, apart=self.apart.intersection(smallest(tensors, self.main.density)))
             whole = sum(spec.numel for spec in tensors)
-            dense = sum(s.numel for s in tensors if not own.takes(s) or s.numel < self.main.plain_below)
+            apart = [spec for spec in tensors if not self.takes(spec)]
+            own = replace(self, apart=frozenset(smallest(apart, self.main.density * whole)))
+            dense = sum(spec.numel for spec in tensors if not own.takes(spec))
             density = compensated_density(whole, dense, self.main.density)
             return replace(own, main=replace(self.main, density=density, compensates=False)).bucket(tensors)
         main = [spec for spec in tensors if self.takes(spec)]
         small = [spec for spec in tensors if not self.takes(spec)]
         if self.small is None or not small:
-            kind = self.main
-            if all(spec.numel < kind.plain_below for spec in tensors):
-                kind = Kind("dense", "all_reduce")
-            return Bucket(tuple(kind.lanes(tensors)))
+            return Bucket(tuple(self.main.lanes(tensors)))
         if not any(spec.numel for spec in main):
             return Bucket(tuple(self.small.lanes(tensors)))
         if not any(spec.numel for spec in small):
@@ -135,7 +128,7 @@ def methods(kinds: Iterable[Kind], tensors: Sequence[TensorSpec]) -> list[Method
     found = [Method(kind) for kind in every]
     small = [kind for kind in plain if kind.collective == "all_reduce"]
     for kind in every:
-        if kind not in plain and not kind.plain_below:
+        if kind not in plain:
             found += [Method(kind, one, names) for one in small for names in _apart(kind, tensors)]
     return found
 
@@ -151,17 +144,19 @@ def _apart(kind: Kind, tensors: Sequence[TensorSpec]) -> Iterator[frozenset[str]
     for below in (1 << 16, 1 << 20) if kind.calls == "alone" else (1 << 12, 1 << 16):
         yield frozenset(spec.name for spec in tensors if spec.numel < below)
     if kind.compensates:
-        names = smallest(tensors, kind.density)
-        yield frozenset(names)
-        yield frozenset(names[:-1])  # Eq. 2 of SSFusion stops before its budget is reached
+        budget = kind.density * sum(spec.numel for spec in tensors)
+        for order in (tensors, tensors[::-1]):  # of many layers alike the first or the last ones
+            names = smallest(order, budget)
+            yield frozenset(names)
+            yield frozenset(names[:-1])  # Eq. 2 of SSFusion stops before its budget is reached
 
 
-def smallest(tensors: Sequence[TensorSpec], density: float) -> list[str]:
-    """Return the names of the smallest tensors, until they have as many elements as may be sent of all."""
-    left, names = density * sum(spec.numel for spec in tensors), []
+def smallest(tensors: Sequence[TensorSpec], elements: float) -> list[str]:
+    """Return the names of the smallest tensors, of equal ones the first, until they have so many elements."""
+    names = []
     for spec in sorted(tensors, key=lambda spec: spec.numel):
-        if left <= 0:
+        if elements <= 0:
             break
-        left -= spec.numel
+        elements -= spec.numel
         names.append(spec.name)
     return names

@@ -153,8 +153,7 @@ class TableMaker:
         asked, fewest = (
             self._kind(replace(kind, density=density, compensates=False), mask) for density in (kind.density, least)
         )
-        compressed = mask & (self.numel >= kind.plain_below)
-        whole, dense = self._between(np.stack([self.numel, np.where(compressed, 0.0, self.numel)]))
+        whole, dense = self._between(np.stack([self.numel, np.where(mask, 0.0, self.numel)]))
         both = (dense > 0) & (dense < whole) & (kind.density > least)
         density = (kind.density * whole[both] - dense[both]) / (whole - dense)[both]
         share = (kind.density - density.clip(least, kind.density)) / (kind.density - least)
@@ -180,13 +179,9 @@ class TableMaker:
         if key not in self._features:
             self._features[key] = of_tensors(kind.compressor, self.shapes, self.numel, kind.density)
         table = self._features[key].copy()
-        if kind.plain_below:
-            plain = self.numel < kind.plain_below
-            table[:, plain] = of_plain(self.numel[plain], self.nbytes[plain])
-        else:
-            table[PACKED] = 1.0  # those without elements ride along
-            if kind.calls == "joint" and isinstance(build(kind.compressor), LowRank):
-                table[PIECES] = [len(build(kind.compressor).split([shape]).matrices) for shape in self.shapes]  # type: ignore[attr-defined]
+        table[PACKED] = 1.0  # those without elements ride along
+        if kind.calls == "joint" and isinstance(build(kind.compressor), LowRank):
+            table[PIECES] = [len(build(kind.compressor).split([shape]).matrices) for shape in self.shapes]  # type: ignore[attr-defined]
         return table
 
     def _alone(self, kind: Kind, mask: Mask) -> Found:
@@ -209,7 +204,6 @@ class TableMaker:
             self._join(kind, sums)
         device, decode = over.lane_s + over.fill_s_per_byte * sums[FILLED], np.zeros(len(there))
         if kind.compressor is not None:
-            there &= (sums[CALLS] > 0) | (kind.plain_below == 0)
             here, calls = sums, tensors
             if kind.on_host:
                 there_too = self._hosted(kind) & mask
@@ -217,12 +211,10 @@ class TableMaker:
                 here = self._between(calls)
                 device = device + over.offload_s * self._between(there_too.astype(float))
             device = device + self._call_s(kind, calls, here) + over.add_s * here[PACKED]
-            device = np.where(np.where(sums[CALLS] > 0, sums[NUMEL], 0.0) > MAX_INDEX, np.inf, device)
+            device = np.where(sums[NUMEL] > MAX_INDEX, np.inf, device)
             decode = self._decode_s(kind, tensors, sums)
         message = self._exchange_s(kind, sums, sums[NUMEL] if kind.compressor else sums[REST], SAMPLES)
-        # A gather of nothing but dense values is none of the methods.
-        nothing = np.inf if kind.plain_below else 0.0
-        device, message, decode = (np.where(there, one, nothing) for one in (device, message, decode))
+        device, message, decode = (np.where(there, one, 0.0) for one in (device, message, decode))
         return device, message, decode
 
     def _join(self, kind: Kind, sums: Array) -> None:

@@ -101,7 +101,7 @@ def _otherwise(
 ) -> tuple[tuple[str, float], ...]:
     found: dict[str, float] = {}
     for kind in dict.fromkeys((DENSE, HALF, *allowed.kinds)):
-        if kind.words == words or kind not in allowed.kinds or kind.plain_below or "inside nodes" in kind.words:
+        if kind.words == words or kind not in allowed.kinds or "inside nodes" in kind.words:
             continue
         buckets = list(plan.buckets)
         for number in numbers:
