@@ -3,10 +3,10 @@
     python benchmarks/auto.py [POINTS] [--every N] [--json FILE]
 
 A point is a model, a cluster, 1 to 400 Gbit/s between its nodes and 4 to 4096 ranks; its number is the seed that it is
-drawn with, so that the points are the same everywhere. Each has one of three budgets: density 0.01 with no tensor left
-out, the same with tensors left out, and quality=normal. With --every N only every Nth point is computed. Goals: auto
-takes at most 1.00x the time of the best other scheme of its budget, and of dense 16 bits, on 99 % of the points, and
-never more than 1.02x; at 5 to 100 Gbit/s it is 1.2x as fast as SSFusion-(O+I) in the median. Nothing is asserted.
+drawn with, so that the points are the same everywhere. Each has one of two budgets: density 0.01 with no tensor left
+out, and quality=normal. With --every N only every Nth point is computed. Goals: auto takes at most 1.00x the time of
+the best other scheme of its budget, and of dense 16 bits, on 99 % of the points, and never more than 1.02x; at 5 to
+100 Gbit/s it is 1.2x as fast as SSFusion-(O+I) in the median. Nothing is asserted.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from ssfx.core.files import write_json
 from ssfx.lab.results.manifest import code, now
 from ssfx.perf_model.target import Target, target_at
 from ssfx.schemes import schemes
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.transport import keeps_fraction
 from ssfx.simulator import simulate
 
 MODELS = (
@@ -54,7 +54,6 @@ MODELS = (
 CLUSTERS = ("64gpu", "64gpu_40gb", "acpsgd_10gbe", "box", "micro", "s2reducer_10gbe")
 BUDGETS: dict[str, dict[str, Any]] = {
     "density 0.01": {"density": 0.01},
-    "density 0.01, tensors left out": {"density": 0.01, "leave_out": True},
     "quality=normal": {"quality": "normal"},
 }
 DENSE = ("ddp", "ddp_fp16", "hierarchical", "ssgd", "wfbp")
@@ -69,21 +68,6 @@ EACH = (
     "ssfusion_i",
     "ssfusion_oi",
 )
-JOINT = (
-    "cltk",
-    "cupcake",
-    "equal_count",
-    "fused_all",
-    "gtopk",
-    "mergecomp",
-    "micro",
-    "oktopk",
-    "omgs",
-    "omgs_fixed",
-    "sparcml",
-    "spardl",
-    "topk",
-)
 GENTLE = (
     "powersgd powersgd(rank=16)",
     "per_tensor qsgd(bits=4,bucket=48,norm=max)",
@@ -92,7 +76,6 @@ GENTLE = (
 )
 OTHERS = {
     "density 0.01": DENSE + EACH,
-    "density 0.01, tensors left out": DENSE + EACH + JOINT,
     "quality=normal": DENSE + GENTLE,
 }
 """The schemes within each budget, with the compressor where it is not the scheme's own.

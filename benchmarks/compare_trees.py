@@ -31,7 +31,7 @@ from ssfx.planning.plan import TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.runtime.virtual_ranks import virtual_ranks
 from ssfx.schemes import schemes
-from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.transport import keeps_fraction
 from ssfx.simulator.pricing.timeline import evaluate
 
 MODELS = ("resnet50", "vgg16_cifar10", "lstm_wikitext2", "bert_large")

@@ -41,7 +41,7 @@ from ssfx.core.spec import NoOptions
 from ssfx.lab.results.manifest import busy_s, code, describe, hardware, now, versions
 from ssfx.lab.results.store import export
 from ssfx.perf_model.shipped_profiles import load_shipped
-from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.transport import keeps_fraction
 
 SIZES = (250, 2_500, 25_000, 250_000, 2_500_000, 25_000_000)
 SLOW_NUMEL = 1_000_000

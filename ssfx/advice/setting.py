@@ -20,10 +20,10 @@ from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.extra_steps import TRAIN_STEPS
 from ssfx.schemes.search.recorded_network import Network
+from ssfx.schemes.transport import keeps_fraction
 from ssfx.simulator import Simulated, simulate
 from ssfx.simulator.pricing.device_memory import DeviceMemory, device_memory, sharded_memory
 

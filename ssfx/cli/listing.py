@@ -151,7 +151,7 @@ def component_table(kind: str) -> Table:
 
 def _compressor(entry: Any) -> Sequence[str]:
     from ssfx.compressors import build
-    from ssfx.schemes.carrier import keeps_fraction
+    from ssfx.schemes.transport import keeps_fraction
 
     one = build(entry.name)
     words = [

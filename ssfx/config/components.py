@@ -13,7 +13,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster import Cluster
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.base import CompressOptions
-from ssfx.schemes.carrier import check_density, keeps_fraction
+from ssfx.schemes.transport import check_density, keeps_fraction
 
 SPARSE_KEYS = ("compressor", "density", "memory")
 """What a dense baseline of a sweep has none of."""

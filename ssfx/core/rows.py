@@ -38,7 +38,7 @@ METRICS: dict[str, str] = {
     "sent_bytes": "bytes one rank puts on the wire per step, counted (library collectives by the ring formulas)",
     "achieved_density": "elements sent over elements, mean over steps",
     "tensor_missing_rate": "share of tensors with no sent element, mean over steps",
-    "kept_back": "norm of the residual over that of what there was to send, mean of measured steps",
+    "kept_back": "norm of the residual over that of what there was to send; in rows of version 0.1",
     "peak_memory_bytes": "peak resident (CPU) or allocated (GPU) memory of the worst rank",
     "loss": "mean training loss of the last 10 measured steps",
     "top1": "top-1 accuracy on held-out data, in [0, 1]",

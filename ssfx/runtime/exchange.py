@@ -346,10 +346,6 @@ class Exchange:
         for name in [name for name in self._momenta if name in names]:
             self._store.put(name, "momentum", self._momenta.pop(name))
 
-    def kept_squares(self, buffer: str) -> float:
-        """Return the squared norm of what the last step left in a memory's buffer, committed or not."""
-        return sum(message.kept_squares(buffer) for message in self.messages)
-
     def _write(self) -> None:
         arrived = {
             slot.name: slot.param.grad

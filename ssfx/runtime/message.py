@@ -164,10 +164,6 @@ class Message(ABC):
     def result(self, name: str) -> torch.Tensor:
         """Return the averaged gradient of one tensor that `decode` has not written, in its shape; call after it."""
 
-    def kept_squares(self, buffer: str) -> float:
-        """Return the squared norm of what this step left in a memory's buffer, committed or not."""
-        return 0.0
-
     def sent_elements(self) -> int:
         """Return how many elements this rank sent in the latest step."""
         return sum(self.numel)

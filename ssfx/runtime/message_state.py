@@ -147,13 +147,6 @@ class MessageState:
             there = new[buffer][lo - start : hi - start]
             there.copy_(torch.where(where.to(there.device), old[buffer][lo - start : hi - start], there))
 
-    def squares(self, buffer: str) -> float:
-        """Return the squared norm of `buffer` after this step, committed or not; 0 if the memory has no such buffer."""
-        if not self._memory.stateful or buffer not in self.new:
-            return 0.0
-        hosted = [state.new[buffer] for state in self._host.values()]
-        return sum(float(value.square().sum()) for value in (self.new[buffer], *hosted))
-
     def _pieces(self, segment: int, part: Part, wanted: Collection[bool], back: bool = False) -> None:
         """Copy the memory of the wanted tensors of a segment from `new` to `old`, or `back`."""
         host = self._host.get(segment)

@@ -233,10 +233,6 @@ class PackedMessage(Message):
         if name in self._segment_of and name not in self._plain:
             self.state.restore(self._segment_of[name], name, where)
 
-    def kept_squares(self, buffer: str) -> float:
-        """Return the squared norm of what this step left in a memory's buffer, committed or not."""
-        return self.state.squares(buffer)
-
     def result(self, name: str) -> torch.Tensor:
         """Return the averaged gradient."""
         lo, hi = self._slots[name]

@@ -18,18 +18,14 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.adapt import KeptBack, PlanTrial, PlanWatch, Tuner, too_short
+from ssfx.runtime.adapt import PlanTrial, PlanWatch, too_short
 from ssfx.runtime.checks import agree, check_same
 from ssfx.runtime.hooks import timing_hook
 from ssfx.runtime.online import Observer, costs_for
 from ssfx.runtime.stats import StepStats
-from ssfx.runtime.store import Store
 from ssfx.schemes import Scheme
 from ssfx.schemes.make_plan import check_memory, make_plan, make_plans
-from ssfx.schemes.online_planning import OnlinePlanning, PlanLimits
-
-MEASURED_EVERY = 20
-"""The residual is measured in one step of so many, where a scheme does not say in which."""
+from ssfx.schemes.online_planning import OnlinePlanning
 
 _log = logging.getLogger("ssfx")
 
@@ -64,11 +60,9 @@ class Planner:
         scheme: Scheme,
         given: dict[str, Any],
         memory: Memory | None,
-        store: Store,
         base: Profile,
         costs: Costs | None,
         install: Callable[..., None],
-        kept_squares: Callable[[str], float],
         profile: Profile | None = None,
     ) -> None:
         self.profile = base if profile is None else _of_model(profile, base)
@@ -77,9 +71,6 @@ class Planner:
         self.costs = costs
         self.observer: Observer | None = None
         """Records gradients as they arrive while a scheme observes them."""
-        self.kept_back: KeptBack | None = None
-        """Measures the residual, where error feedback keeps one."""
-        self.tuner: Tuner | None = None
         self.watch: PlanWatch | None = None
         self._comm, self._model, self._scheme, self._given, self._memory = comm, model, scheme, given, memory
         self._base, self._install, self._costs_given = base, install, costs is not None
@@ -91,15 +82,11 @@ class Planner:
         self._clock: StepClock | None = None
         if comm.world_size == 1:
             return
-        limits = self._online.limits
-        if memory is not None and memory.stateful:
-            every = MEASURED_EVERY if limits is None else limits.window_steps
-            self.kept_back = KeptBack(store, memory.buffers[0], every, kept_squares)
         if not self._online.dense_steps:
             self._observe()
-        if limits is not None:
-            self.watch = PlanWatch(comm, self._limits_of, given)
-            self._clock = None if self._profile_given else StepClock(model)
+        if self._online.limits is not None and not self._profile_given:
+            self.watch = PlanWatch(comm, self._online.limits)
+            self._clock = StepClock(model)
 
     def first_plan(self) -> Plan:
         """Return the plan to begin with: dense for schemes that have to observe gradients before they plan."""
@@ -134,18 +121,8 @@ class Planner:
             return False
         if self._trial is not None:
             return self._try(self._trial, seconds)
-        if self.kept_back is not None and self.kept_back.end_step():
-            stats.kept_back = self.kept_back.share
-        if self.watch is not None:
-            if self.watch.end_step(seconds, self.kept_back.squares if self.kept_back is not None else (0.0, 0.0)):
-                if self._profile_given:
-                    self._plan_with(self.watch.given)
-                    self._hold_to(None)
-                    return True
-                self._observe()
-        elif self.tuner is not None and not self.tuner.finished and self.tuner.end_step():
-            self._plan_with(self.tuner.options(self._given))
-            return True
+        if self.watch is not None and self.watch.end_step(seconds):
+            self._observe()
         if self._given_at(self._steps) != before:
             self._plan_with(self._given_at(self._steps))
             return True
@@ -169,11 +146,6 @@ class Planner:
     def _given_at(self, step: int) -> dict[str, Any]:
         return given_at(step, self._given, self._online)
 
-    def _limits_of(self, given: dict[str, Any]) -> PlanLimits:
-        limits = self._scheme.online(given).limits
-        assert limits is not None
-        return limits
-
     # ---- planning ---------------------------------------------------------------------------------------------------
 
     def _observe(self) -> None:
@@ -191,15 +163,12 @@ class Planner:
         self.profile = self.observer.profile(self._base, self._comm)
         hook_s = self.observer.hook_s()
         self._stop_observing()
-        given = self.watch.given if self.watch is not None else self._given_at(self._steps)
+        given = self._given_at(self._steps)
         online = self._scheme.online(given)
         if self._scheme.profiled and not self._costs_given:
             largest = sum(spec.numel for spec in self.profile.tensors)
             self.costs = costs_for(self._comm, self._comm.device, online, largest, hook_s)
         self.costs = self.costs or placeholder_costs(self._comm.world_size)
-        if online.search is not None and len(self.profile.tensors) > 1:
-            self.tuner = Tuner(self._comm, online.search, len(self.profile.tensors))
-            given = self.tuner.options(given)
         timed = 0 if self._costs_given else online.trial_steps
         plans = self._plan_with(given, timed)
         self._trial = PlanTrial(self._comm, plans, timed) if len(plans) > 1 else None
@@ -272,11 +241,9 @@ class Planner:
         return "these tensors are sent dense from now on"
 
     def _hold_to(self, step_s: float | None) -> None:
-        """Compare what steps take from now on with `step_s`, or with the first ones, and their error with a budget."""
+        """Compare what steps take from now on with `step_s`, or with the first ones."""
         if self.watch is not None:
             self.watch.planned(step_s)
-        if self.kept_back is not None:
-            self.kept_back.restart()
 
     # ---- state ------------------------------------------------------------------------------------------------------
 
@@ -287,8 +254,6 @@ class Planner:
             "profile": self.profile.to_json(),
             "costs": self.costs.to_json() if self.costs else None,
             "observed": (list(observer.records), list(observer.forward_s)) if observer else None,
-            "probe_times_s": list(self.tuner.probe_times_s) if self.tuner else None,
-            "kept_back": self.kept_back.state_dict() if self.kept_back else None,
             "plan_watch": self.watch.state_dict() if self.watch else None,
             "trial": self._trial.state_dict() if self._trial else None,
         }
@@ -305,12 +270,6 @@ class Planner:
             self.observer.records, self.observer.forward_s = (list(part) for part in state["observed"])
         if state["costs"] is not None:
             self.costs = Costs.from_json(state["costs"])
-        self.tuner = None
-        if state["probe_times_s"] is not None:
-            assert self._online.search is not None
-            self.tuner = Tuner(self._comm, self._online.search, len(self.profile.tensors), state["probe_times_s"])
-        if self.kept_back is not None and state.get("kept_back") is not None:
-            self.kept_back.load_state_dict(state["kept_back"])
         if self.watch is not None and state.get("plan_watch") is not None:
             self.watch.load_state_dict(state["plan_watch"])
         self._trial = PlanTrial.resumed(self._comm, state["trial"]) if state.get("trial") is not None else None

@@ -126,8 +126,7 @@ class StepStats:
     """The latest exchange. Densities are read from the message buffers, so ask before the next backward.
 
     `observed`: a scheme observes this step before it plans, or tries a candidate plan in it. `plan_s`: seconds at its
-    end for measuring costs, planning, agreeing and installing. `kept_back`: on this rank the residual's norm over that
-    of gradient plus earlier residual; None in steps in which it is not measured.
+    end for measuring costs, planning, agreeing and installing.
     """
 
     step: int
@@ -142,7 +141,6 @@ class StepStats:
     _read: _Read | None = field(default=None, repr=False)
     observed: bool = False
     plan_s: float = 0.0
-    kept_back: float | None = None
 
     @property
     def sparsify_s(self) -> float:

@@ -203,11 +203,9 @@ class TrainingStep(Uneven):
             self.scheme,
             self.given,
             self.memory,
-            self.store,
             self._base,
             costs,
             self._install,
-            lambda buffer: self._exchange.kept_squares(buffer),
             profile,
         )
 
@@ -265,7 +263,7 @@ class TrainingStep(Uneven):
             self._local, self._exchanged = True, self._exchanged and self._open
             self._commit.added_to(slot.name)
             return
-        observer, kept_back = self._planner.observer, self._planner.kept_back
+        observer = self._planner.observer
         if observer is not None:
             observer.seen(slot.name)
             began = perf_counter()
@@ -273,8 +271,6 @@ class TrainingStep(Uneven):
             self._begin()
         if self._backward.enter():
             torch.autograd.Variable._execution_engine.queue_callback(self._graph_ends)
-        if kept_back is not None and kept_back.due:
-            kept_back.gradient(slot.name, slot.param.grad)
         if slot.heard_last():  # else it is taken at the end of the backward pass
             self._exchange.arrive(slot)
         if observer is not None:

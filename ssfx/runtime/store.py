@@ -128,15 +128,7 @@ class _Rates:
 
 
 @dataclass(frozen=True)
-class _KeptBack:
-    steps: int
-    squares: tuple[float, float]
-
-
-@dataclass(frozen=True)
 class _PlanWatch:
-    given: Mapping[str, Any]
-    error: float | None
     replans: tuple[str, ...]
     usual_s: float | None
     deviated: bool
@@ -181,8 +173,6 @@ class _State:
     profile: str
     costs: str | None
     observed: tuple[tuple[Mapping[str, float], ...], tuple[float, ...]] | None
-    probe_times_s: tuple[float, ...] | None = None
-    kept_back: _KeptBack | None = None
     plan_watch: _PlanWatch | None = None
     trial: _Trial | None = None
 

@@ -107,10 +107,8 @@ class Sync(TrainingStep):
             "lanes": sum(1 for _ in self.plan.lanes()),
         }
         if self.memory is not None and self.memory.stateful:
-            kept_back, watch = self._planner.kept_back, self._planner.watch
-            summary["kept_back"] = kept_back.share if kept_back else None
-            if watch is not None:
-                summary["replans"] = len(watch.replans)
+            if self._planner.watch is not None:
+                summary["replans"] = len(self._planner.watch.replans)
             summary["residual_norm"] = self.store.norm(self.memory.buffers[0])
             summary["threshold"] = self.store.threshold()
         return summary | (self.last.summary() if self.last is not None else {})

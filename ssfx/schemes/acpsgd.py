@@ -10,10 +10,10 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
-from ssfx.schemes.carrier import Carrier, dense_carrier
 from ssfx.schemes.ddp import ddp_buckets
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, Group, joined, plan_per_dtype, units
 from ssfx.schemes.search.factor_buffers import buffer_groups, factor_bytes, threshold_bytes
+from ssfx.schemes.transport import Transport, dense_transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,10 @@ def plan_acpsgd(profile: Profile, costs: Costs, options: ACPSGDSchemeOptions) ->
     """
     chosen = build(options.compressor).options
     assert isinstance(chosen, ACPSGDOptions)
-    dense = dense_carrier("acpsgd")
-    factors = Carrier(options.compressor, 1.0, "all_reduce")
+    dense = dense_transport("acpsgd")
+    factors = Transport(options.compressor, 1.0, "all_reduce")
 
-    def lane_carrier(group: Group) -> Carrier:
+    def lane_transport(group: Group) -> Transport:
         return factors if split(tuple(spec.shape for spec in group), chosen).matrices else dense
 
     def buckets(part: Profile) -> list[Bucket]:
@@ -60,6 +60,6 @@ def plan_acpsgd(profile: Profile, costs: Costs, options: ACPSGDSchemeOptions) ->
         model_bytes = 4 * sum(part.numel)
         limit_bytes = threshold_bytes(mean_bytes, model_bytes, options.buffer_bytes)
         groups = [joined(tensors[g.start : g.stop]) for g in buffer_groups(mean_bytes, limit_bytes)]
-        return [Bucket((lane_carrier(group).lane([group]),)) for group in groups]
+        return [Bucket((lane_transport(group).lane([group]),)) for group in groups]
 
     return plan_per_dtype("acpsgd", profile, costs.world_size, buckets, overlap=options.overlap)

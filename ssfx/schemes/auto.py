@@ -1,4 +1,4 @@
-"""auto: for every bucket the exchange that is best there, of all that a quality, density or error budget allows."""
+"""auto: for every bucket the exchange that is best there, of all that a quality, density or compressor allows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,16 +10,14 @@ from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import SchemeOptions, scheme
 from ssfx.schemes.online_planning import Measured, OnlinePlanning, PlanLimits
-from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s, network_bound_s
 from ssfx.schemes.search.auto_budget import Budget, budget
-from ssfx.schemes.search.auto_methods import Kind, Method, methods
-from ssfx.schemes.search.auto_portfolio import COLLECTIVES, portfolio
-from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
+from ssfx.schemes.search.auto_methods import Method, methods
+from ssfx.schemes.search.auto_search import best_choices, candidate_cuts
 from ssfx.schemes.search.auto_tables import TableMaker
 from ssfx.schemes.search.auto_trial import worth_trying
 from ssfx.schemes.search.byte_groups import dtype_profiles, plan_per_dtype
+from ssfx.schemes.search.cheapest_plan import Priced, least, priced
 from ssfx.schemes.search.extra_steps import TRAIN_STEPS, Quality
-from ssfx.schemes.search.guarded import Priced, least, priced
 from ssfx.schemes.search.recorded_network import Network
 from ssfx.simulator.pricing.timeline import StepPrices
 
@@ -29,13 +27,11 @@ REPRICED = 3
 NEAR, COMPARED = 0.1, 12
 """Plans whose prices are so much above the least are compared with what exchanges take from backward; at most so many.
 """
-LESS = 0.95
-"""An exceeded error budget is planned for with its part of what was measured, and so much less."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoOptions(SchemeOptions):
-    """What plans may send with: at most one of the first three.
+    """What plans may send with: at most one of the first two.
 
     quality: strict, normal or loose, methods whose worst recorded run needed at most 2, 5 or 10 % more steps than dense
     training, on networks of this family, optimizer and compression; dense, every element in 32 or 16 bits, which the
@@ -43,8 +39,7 @@ class AutoOptions(SchemeOptions):
     is 10,000. clipped: whether training clips gradients; recorded runs that do alike count, where there are any; null:
     all count. batch: tokens of a rank and step, or images of what reads none; null: those of the profile, and those of
     the runs where it has none, as in a script of one's own. density: the kept fraction of every selection, with all
-    else allowed. error_budget: the largest residual of a step over its gradient, by norm. compressor: this one or
-    dense, nothing else. leave_out: one selection may cover several tensors, so that nothing is sent of some.
+    else allowed. compressor: this one or dense, nothing else.
     ranks_per_node: so many neighbours by rank share a node, and sums may be formed there first; 0: nodes are not known.
     Commands put the cluster's number of devices in its place. profile_iters: dense iterations before the plan, the
     first of which is not counted. trial_iters: with each plan that is worth trying so many steps are timed, up to three
@@ -56,12 +51,10 @@ class AutoOptions(SchemeOptions):
 
     quality: Quality | None = None
     density: Annotated[float | None, "(0, 1]"] = None
-    error_budget: Annotated[float | None, "(0, 1]"] = None
     compressor: str | None = None
     train_steps: Annotated[int | None, 1] = None
     clipped: bool | None = None
     batch: Annotated[int | None, 1] = None
-    leave_out: bool = False
     ranks_per_node: Annotated[int, 0] = 0
     profile_iters: int = 5
     trial_iters: Annotated[int, 0] = 3
@@ -71,7 +64,7 @@ class AutoOptions(SchemeOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [name for name in ("quality", "density", "error_budget") if getattr(self, name) is not None]
+        given = [name for name in ("quality", "density") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} are budgets, and only one may be given; drop {given[0]}")
         if self.compressor is not None and given and given[0] != "density":
@@ -86,9 +79,6 @@ class AutoOptions(SchemeOptions):
 
     def online(self) -> OnlinePlanning:
         """Return what is observed, measured and tried before a plan stays, and what it is held to."""
-        limits = PlanLimits(
-            window_steps=self.replan_after, time_change=self.replan_above, error=self.error_budget, gentler=self.gentler
-        )
         return OnlinePlanning(
             compressor=self.compressor,
             density=self.density,
@@ -96,7 +86,7 @@ class AutoOptions(SchemeOptions):
             to_measure=self.to_measure,
             trial_steps=self.trial_iters,
             run_steps=self.run_steps,
-            limits=limits,
+            limits=PlanLimits(window_steps=self.replan_after, time_change=self.replan_above),
         )
 
     def to_measure(self, costs: Costs) -> Measured:
@@ -104,11 +94,6 @@ class AutoOptions(SchemeOptions):
         kinds = self.budget(costs, None).kinds
         found = {kind.compressor: kind.density for kind in kinds if kind.compressor is not None}
         return found, any(kind.collective not in ("all_reduce", "all_gather") for kind in kinds)
-
-    def gentler(self, given: dict[str, Any], error: float) -> dict[str, Any]:
-        """Return `given` with an error budget that is smaller by what `error`, measured in a step, exceeded it."""
-        assert self.error_budget is not None
-        return {**given, "error_budget": LESS * self.error_budget**2 / error}
 
     def budget(self, costs: Costs, network: Network | None) -> Budget:
         """Return what may be used on the ranks of `costs` for `network`; None: for any."""
@@ -118,8 +103,6 @@ class AutoOptions(SchemeOptions):
             self.quality or "normal",
             self.density,
             self.compressor,
-            self.error_budget,
-            self.leave_out,
             self.ranks_per_node,
             self.train_steps or TRAIN_STEPS,
             network,
@@ -135,47 +118,42 @@ def plans_worth_trying(profile: Profile, costs: Costs, options: AutoOptions) -> 
 
 @scheme(
     "auto",
-    summary="for each bucket the fastest exchange that a quality, density or error budget allows",
+    summary="for each bucket the fastest exchange that a quality, density or compressor allows",
     source="ssfx; labels over the backward order in the timeline of D-42",
     defaults=AutoOptions(),
     fusion_unit="bucket",
-    collectives=COLLECTIVES,
+    collectives=(
+        "a2a_ag",
+        "all_gather",
+        "all_reduce",
+        "hierarchical_all_reduce",
+        "micro",
+        "ok_topk",
+        "quantized_all_reduce",
+        "spar_reduce_scatter",
+    ),
     compressors="any",
     offload=True,
     profiled=True,
     worth_trying=plans_worth_trying,
 )
 def plan_auto(profile: Profile, costs: Costs, options: AutoOptions) -> Plan:
-    """Return the fastest plan found: by the search over buckets and methods, or of another scheme, within the budget.
+    """Return the fastest plan that the search over buckets and methods finds within the budget.
 
-    Its notes hold the predicted time, the budget, what may not be used and why, which plan it is, and how far it is
-    above a bound that no plan of these methods goes below.
+    Its notes hold the predicted time, the budget, and what may not be used and why.
     """
     return _planned(profile, costs, options, StepPrices(profile, costs))
 
 
 def _planned(profile: Profile, costs: Costs, options: AutoOptions, known: StepPrices) -> Plan:
     allowed = options.budget(costs, Network.of(profile, costs.world_size))
-    searched = _searched(profile, costs, allowed)
-    found = priced(searched.plans, profile, costs, known)
-    if costs.world_size > 1:
-        gathers = least(found).price_s > searched.gathers_s and _may_end_sooner(found, profile, costs, allowed, known)
-        others = portfolio(profile, costs, allowed, options.leave_out, options.ranks_per_node, gathers)
-        found += priced(others, profile, costs, known)
-    return _noted(_under_contention(found, costs, known), allowed, searched.bound_s)
-
-
-def _may_end_sooner(found: list[Priced], profile: Profile, costs: Costs, allowed: Budget, known: StepPrices) -> bool:
-    """Return whether a plan of a scheme that gathers may end before the best of `found`, contention included.
-
-    A bound says no only where densities are those of the budget: SSFusion else lowers that of the last tensor.
-    """
-    bound_s = gathers_bound_s(profile, costs, allowed.kinds) if allowed.promises else 0.0
-    return least(found).price_s > bound_s or _under_contention(found, costs, known).price_s > bound_s
+    found = priced(_searched(profile, costs, allowed), profile, costs, known)
+    return _noted(_under_contention(found, costs, known), allowed)
 
 
 def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> Priced:
     """Return the plan that ends first if exchanges slow backward down; of equal ones that with the least price."""
+    # A disturbed step is no shorter than its price, so the first price above the best disturbed step ends the look.
     best = sorted(found, key=lambda one: one.price_s)
     if not any(costs.occupancy.values()):
         return best[0]
@@ -183,57 +161,44 @@ def _under_contention(found: list[Priced], costs: Costs, known: StepPrices) -> P
     times: list[Priced] = []
     for one in near:
         if times and one.price_s > least(times).price_s:
-            break  # nor will any other one: exchanges that take from backward make no step shorter
+            break
         times.append(Priced(one.label, one.plan, known.disturbed_s(one.plan)))
     return near[times.index(least(times))]
 
 
-@dataclass(frozen=True)
-class _Searched:
-    """The best plans of the search, the bound of all its methods, and that of those that gather or divide alone."""
+def _searched(profile: Profile, costs: Costs, allowed: Budget) -> Iterator[tuple[str, Plan]]:
+    """Yield the best plans that the search finds without the host, then with it; each dtype is searched on its own."""
+    parts = dtype_profiles(profile)
+    makers = [TableMaker(part, costs, candidate_cuts(part)) for part in parts]
+    every = [methods([kind for kind in allowed.kinds if kind.fits(p.tensors[0].dtype)], p.tensors) for p in parts]
+    yield from _found(profile, costs, makers, every)
+    hosted = [
+        [one for method in own if (one := maker.on_host(method))] for maker, own in zip(makers, every, strict=True)
+    ]
+    if any(hosted):
+        yield from _found(profile, costs, makers, [[*own, *more] for own, more in zip(every, hosted, strict=True)])
 
-    plans: list[tuple[str, Plan]]
-    bound_s: float
-    gathers_s: float
 
-
-def _searched(profile: Profile, costs: Costs, allowed: Budget) -> _Searched:
-    """Return what the search finds, each dtype searched on its own."""
-    parts, found, bound_s, gathers_s = dtype_profiles(profile), [], 0.0, 0.0
+def _found(
+    profile: Profile, costs: Costs, makers: list[TableMaker], every: list[list[Method]]
+) -> Iterator[tuple[str, Plan]]:
+    """Yield the best plans by the methods of each dtype."""
     share = max(costs.occupancy.values(), default=0.0)
-    for part in parts:
-        kinds = [kind for kind in allowed.kinds if kind.fits(part.tensors[0].dtype)]
-        every = methods(kinds)
-        tables = TableMaker(part, costs, candidate_cuts(part)).tables(every)
-        found.append([(every, choice) for choice in best_choices(tables, REPRICED, occupancy=share)])
-        bound_s = max(bound_s, lower_bound_s(tables))
-        alone = [i for i, method in enumerate(every) if all(map(_gathers, method.kinds))]
-        gathers_s = max(gathers_s, network_bound_s(tables, alone))
-    combined = list(product(*found))[: REPRICED**2]
+    found = [
+        best_choices(maker.tables(own), REPRICED, occupancy=share) for maker, own in zip(makers, every, strict=True)
+    ]
+    for rows in list(product(*found))[: REPRICED**2]:
+        by_part = {maker.part.tensors: row for maker, *row in zip(makers, every, rows, strict=True)}
 
-    def made(rows: tuple[tuple[list[Method], Choice], ...]) -> Plan:
-        by_part = {part.tensors: row for part, row in zip(parts, rows, strict=True)}
-
-        def buckets(part: Profile) -> Iterator[Bucket]:
-            every, choice = by_part[part.tensors]
+        def buckets(part: Profile, by_part: Any = by_part) -> Iterator[Bucket]:
+            own, choice = by_part[part.tensors]
             for at, number in zip(choice.buckets, choice.methods, strict=True):
-                yield every[number].bucket(part.tensors[at.start : at.stop])
+                yield own[number].bucket(part.tensors[at.start : at.stop])
 
-        return plan_per_dtype("auto", profile, costs.world_size, buckets)
-
-    plans = [("the search over buckets and methods", made(rows)) for rows in combined]
-    return _Searched(plans, bound_s, gathers_s)
+        yield "the search over buckets and methods", plan_per_dtype("auto", profile, costs.world_size, buckets)
 
 
-def _gathers(kind: Kind) -> bool:
-    """Return whether schemes that leave sums to the receivers could use the kind."""
-    return kind.dense or kind.collective in ("all_gather", "a2a_ag")
-
-
-def _noted(chosen: Priced, allowed: Budget, bound_s: float) -> Plan:
+def _noted(chosen: Priced, allowed: Budget) -> Plan:
     notes = [("predicted_ms", f"{1e3 * chosen.price_s:.6g}"), ("budget", allowed.words), ("chosen", chosen.label)]
-    if bound_s > 0:
-        above = max(0.0, chosen.price_s / bound_s - 1)
-        notes.append(("gap", f"at most {above:.1%} above the least that any plan of these methods can take"))
     notes += [("not used", reason) for reason in allowed.left_out]
     return replace(chosen.plan, scheme="auto", notes=tuple(notes))

@@ -8,10 +8,10 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
-from ssfx.schemes.carrier import sparse_carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions, group_curves, joint_buckets, with_prediction
 from ssfx.schemes.search.exact_groups import best_fusion
+from ssfx.schemes.transport import sparse_transport
 
 
 @scheme(
@@ -29,10 +29,10 @@ def plan_cupcake(profile: Profile, costs: Costs, options: ProfiledOptions) -> Pl
     Exact up to fusion_search.MAX_CUTS tensors of one dtype. Density 1 gives the best fusion of dense messages, and an
     additive compressor the best fusion of its all-reduces. One rank alone makes one group.
     """
-    carrier = sparse_carrier(options, costs.world_size)
+    transport = sparse_transport(options, costs.world_size)
 
     def buckets(part: Profile) -> list[Bucket]:
-        best = best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier))
-        return joint_buckets(part, carrier, best.groups)
+        best = best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, transport))
+        return joint_buckets(part, transport, best.groups)
 
     return with_prediction(plan_per_dtype("cupcake", profile, costs.world_size, buckets), profile, costs)

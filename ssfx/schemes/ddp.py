@@ -6,9 +6,9 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import DenseOptions, scheme
-from ssfx.schemes.carrier import Carrier, dense_carrier
 from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
+from ssfx.schemes.transport import Transport, dense_transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +47,16 @@ def plan_ddp(profile: Profile, costs: Costs, options: DdpOptions) -> Plan:
     One could list a dense segment per tensor; here a bucket is one segment, the form that the runtime can
     exchange without packing. The bytes and the timeline are the same.
     """
-    carrier = dense_carrier("ddp", options.compressor)
+    transport = dense_transport("ddp", options.compressor)
     first, cap = options.first_bucket_bytes, options.bucket_cap_bytes
     return plan_per_dtype(
-        "ddp", profile, costs.world_size, lambda part: ddp_buckets(part, carrier, first=first, cap=cap)
+        "ddp", profile, costs.world_size, lambda part: ddp_buckets(part, transport, first=first, cap=cap)
     )
 
 
 def ddp_buckets(
-    part: Profile, carrier: Carrier, *, first: int = FIRST_BUCKET_BYTES, cap: int = BUCKET_CAP_BYTES
+    part: Profile, transport: Transport, *, first: int = FIRST_BUCKET_BYTES, cap: int = BUCKET_CAP_BYTES
 ) -> list[Bucket]:
     """Return the buckets of one dtype under the byte caps, one segment each."""
     groups = cap_groups([spec.nbytes for spec in part.tensors], first, cap)
-    return [Bucket((carrier.lane([part.tensors[g.start : g.stop]]),)) for g in groups]
+    return [Bucket((transport.lane([part.tensors[g.start : g.stop]]),)) for g in groups]

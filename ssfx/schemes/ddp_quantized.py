@@ -9,9 +9,9 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
-from ssfx.schemes.carrier import Carrier, dense_carrier
 from ssfx.schemes.ddp import DdpOptions
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
+from ssfx.schemes.transport import Transport, dense_transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +74,10 @@ def plan_ddp_bf16(profile: Profile, costs: Costs, options: DdpBf16Options) -> Pl
 def _plan(
     name: str, profile: Profile, costs: Costs, options: DdpQuantizedOptions | DdpBf16Options, compressor: str
 ) -> Plan:
-    dense = dense_carrier(name)
+    dense = dense_transport(name)
     size = node_size(options.ranks_per_node or 1, costs.world_size)
     collective = "quantized_all_reduce" if size == 1 else f"quantized_all_reduce(ranks_per_node={size})"
-    carrier = Carrier(compressor, 1.0, collective) if costs.world_size > 1 else dense
+    transport = Transport(compressor, 1.0, collective) if costs.world_size > 1 else dense
 
     def buckets(part: Profile) -> list[Bucket]:
         tensors = part.tensors
@@ -85,7 +85,7 @@ def _plan(
         made = []
         for group in (tensors[at.start : at.stop] for at in groups):
             filled = any(spec.numel for spec in group)
-            made.append(Bucket(((carrier if filled else dense).lane([group]),)))
+            made.append(Bucket(((transport if filled else dense).lane([group]),)))
         return made
 
     return plan_per_dtype(name, profile, costs.world_size, buckets)

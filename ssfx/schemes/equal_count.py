@@ -12,9 +12,9 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
-from ssfx.schemes.carrier import Carrier, sparse_carrier
 from ssfx.schemes.omgs import twice
 from ssfx.schemes.search.byte_groups import joined, plan_per_dtype, units
+from ssfx.schemes.transport import Transport, sparse_transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +48,13 @@ class OmgsFixedOptions(CompressOptions):
 )
 def plan_equal_count(profile: Profile, costs: Costs, options: EqualCountOptions) -> Plan:
     """Return the plan of groups of L // groups tensors; the last one takes the remainder as well."""
-    carrier = sparse_carrier(options, costs.world_size)
+    transport = sparse_transport(options, costs.world_size)
 
     def starts(num: int) -> range:
         groups = min(options.groups, num)
         return range(0, num // groups * groups, num // groups)
 
-    return _plan("equal_count", profile, costs, carrier, starts)
+    return _plan("equal_count", profile, costs, transport, starts)
 
 
 @scheme(
@@ -67,17 +67,17 @@ def plan_equal_count(profile: Profile, costs: Costs, options: EqualCountOptions)
 )
 def plan_omgs_fixed(profile: Profile, costs: Costs, options: OmgsFixedOptions) -> Plan:
     """Return the plan of groups of `tensors_per_group` tensors; the last one may have fewer."""
-    carrier = twice(options, costs.world_size)
-    return _plan("omgs_fixed", profile, costs, carrier, lambda num: range(0, num, options.tensors_per_group))
+    transport = twice(options, costs.world_size)
+    return _plan("omgs_fixed", profile, costs, transport, lambda num: range(0, num, options.tensors_per_group))
 
 
-def _plan(name: str, profile: Profile, costs: Costs, carrier: Carrier, starts_of: Callable[[int], range]) -> Plan:
+def _plan(name: str, profile: Profile, costs: Costs, transport: Transport, starts_of: Callable[[int], range]) -> Plan:
     """Return the plan whose groups start at the given ones of the tensors that have elements."""
 
     def buckets(part: Profile) -> list[Bucket]:
         tensors = units(part.tensors)
         starts = starts_of(len(tensors))
         stops = [*starts[1:], len(tensors)]
-        return [Bucket((carrier.lane([joined(tensors[a:b])]),)) for a, b in zip(starts, stops, strict=True)]
+        return [Bucket((transport.lane([joined(tensors[a:b])]),)) for a, b in zip(starts, stops, strict=True)]
 
     return plan_per_dtype(name, profile, costs.world_size, buckets)

@@ -15,12 +15,12 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
-from ssfx.schemes.carrier import Carrier, dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.search.byte_groups import Group, dtype_profiles, units
+from ssfx.schemes.search.cheapest_plan import least, noted, priced
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
 from ssfx.schemes.search.espresso_search import EspressoTimeline, EspressoWork, choose_host, choose_options
-from ssfx.schemes.search.guarded import least, noted, priced
-from ssfx.simulator.pricing.timeline import exchange_s
+from ssfx.schemes.transport import Transport, dense_transport, keeps_fraction, sparse_transport
+from ssfx.simulator.pricing.prices import Prices
 
 if TYPE_CHECKING:
     from ssfx.schemes.search.espresso_search import Array, Ints
@@ -66,7 +66,7 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
             f"scheme=espresso weighs sending selected elements against sending all, which compressor="
             f"{options.compressor} does not offer; choose compressor=topk, or scheme=hipress"
         )
-    carrier = sparse_carrier(options, costs.world_size)
+    transport = sparse_transport(options, costs.world_size)
     order = {spec.name: i for i, spec in enumerate(profile.tensors)}
     groups = [group for part in dtype_profiles(profile) for group in units(part.tensors)]
     groups.sort(key=lambda group: order[group[-1].name])
@@ -74,7 +74,7 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
     gap_s, numel = np.diff(at, prepend=0.0), np.array([sum(spec.numel for spec in group) for group in groups])
 
     def plan(names: list[str], ready_s: Array, host: str = "") -> Plan:
-        lanes = [_lane(group, name, carrier) for group, name in zip(groups, names, strict=True)]
+        lanes = [_lane(group, name, transport) for group, name in zip(groups, names, strict=True)]
         launch = [(int(i), 0) for i in np.lexsort((np.arange(len(groups)), ready_s)) if numel[i]]
         counts = ", ".join(f"{names.count(name)} {name}" for name in ("none", *OPTIONS) if name in names)
         notes = (("options", counts), ("host", host if "cpu_ag" in names else "nothing moved")) if host else ()
@@ -83,10 +83,10 @@ def plan_espresso(profile: Profile, costs: Costs, options: EspressoOptions) -> P
             "espresso", costs.world_size, profile.tensors, buckets, tuple(launch), decode="comm_stream", notes=notes
         )
 
-    if carrier.dense:
+    if transport.dense:
         return plan(["none"] * len(groups), np.arange(len(groups), dtype=float))
     device = [name for name in OPTIONS[:2] if name != "gpu_div" or build(options.compressor).sparse]
-    works = _works(groups, device, carrier, costs)
+    works = _works(groups, device, transport, costs)
     chosen = choose_options(gap_s, numel, works)
     timeline = EspressoTimeline(gap_s, EspressoWork(*(_pick(works, chosen, f.name) for f in fields(EspressoWork))))
     on_host, exact = choose_host(timeline, _equal_tensors(numel, chosen, timeline.work.host), MOST_STATES)
@@ -118,25 +118,26 @@ def _largest(numel: Ints, name: str) -> Iterator[tuple[int, list[str]]]:
         yield n, [name if i in first else "none" for i in range(len(numel))]
 
 
-def _works(groups: list[Group], device: list[str], carrier: Carrier, costs: Costs) -> list[EspressoWork]:
+def _works(groups: list[Group], device: list[str], transport: Transport, costs: Costs) -> list[EspressoWork]:
     """Return what the timeline charges for sending every group alone: dense, by each option, and from the host."""
-    compressor, ranks, free = build(str(carrier.compressor)), costs.world_size, np.zeros(len(groups))
-    layouts = [compressor.layout_of([spec.shape for spec in group], carrier.density) for group in groups]
+    compressor, ranks, free = build(str(transport.compressor)), costs.world_size, np.zeros(len(groups))
+    layouts = [compressor.layout_of([spec.shape for spec in group], transport.density) for group in groups]
     numel = np.array([sum(spec.numel for spec in group) for group in groups], dtype=float)
     loads = [Load(int(n), one.nbytes, one.values, ranks) for n, one in zip(numel, layouts, strict=True)]
-    dense = _exchange_s("all_reduce", [Load.dense(sum(spec.nbytes for spec in one), ranks) for one in groups], costs)
+    prices = Prices(costs)
+
+    def exchange_s(collective: str) -> Array:
+        return np.array([prices.load_s(collective, transport.compressor, load) for load in loads])
+
+    whole = [Load.dense(sum(spec.nbytes for spec in one), ranks) for one in groups]
+    dense = np.array([prices.load_s("all_reduce", None, load) for load in whole])
     encode, decode, host = costs.encode.many(numel), costs.decode.many(numel), costs.host.many(numel)
-    gathered = _exchange_s(carrier.collective, loads, costs)
+    gathered = exchange_s(transport.collective)
     works = [EspressoWork(free, dense, free + np.inf, dense)]
     for name in device:
-        network = gathered if name == "gpu_ag" else _exchange_s(DIVISIBLE, loads, costs)
+        network = gathered if name == "gpu_ag" else exchange_s(DIVISIBLE)
         works.append(EspressoWork(encode, network + decode, host, gathered + decode))
     return works
-
-
-def _exchange_s(collective: str, loads: list[Load], costs: Costs) -> Array:
-    seconds = {load: exchange_s(collective, load, costs) for load in set(loads)}
-    return np.array([seconds[load] for load in loads])
 
 
 def _pick(works: list[EspressoWork], chosen: Ints, part: str) -> Array:
@@ -152,10 +153,10 @@ def _equal_tensors(numel: Ints, chosen: Ints, host_s: Array) -> list[Ints]:
     return [np.array(group) for group in groups.values()]
 
 
-def _lane(group: Group, name: str, carrier: Carrier) -> Lane:
-    if name == "none" or carrier.dense:
-        return dense_carrier("espresso").lane([group])
-    segment = carrier.segment(group)
+def _lane(group: Group, name: str, transport: Transport) -> Lane:
+    if name == "none" or transport.dense:
+        return dense_transport("espresso").lane([group])
+    segment = transport.segment(group)
     if name == "cpu_ag":
         segment = replace(segment, placement="host")
-    return Lane(DIVISIBLE if name == "gpu_div" else carrier.collective, (segment,))
+    return Lane(DIVISIBLE if name == "gpu_div" else transport.collective, (segment,))

@@ -7,8 +7,8 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
-from ssfx.schemes.carrier import sparse_carrier
 from ssfx.schemes.search.byte_groups import Group, joined, plan_per_dtype, units
+from ssfx.schemes.transport import sparse_transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,12 @@ def plan_fused_all(profile: Profile, costs: Costs, options: FusedAllOptions) -> 
     The paper does not define a degree below 100: here the first ceil(degree * L / 100) tensors in backward order form
     one compressor call, the others one each.
     """
-    carrier = sparse_carrier(options, costs.world_size)
+    transport = sparse_transport(options, costs.world_size)
 
     def buckets(part: Profile) -> list[Bucket]:
         tensors = units(part.tensors)
         fused = math.ceil(options.fusion_degree * len(tensors) / 100)
         together: list[Group] = [joined(tensors[:fused])] if fused else []
-        return [Bucket((carrier.lane([*together, *tensors[fused:]]),))]
+        return [Bucket((transport.lane([*together, *tensors[fused:]]),))]
 
     return plan_per_dtype("fused_all", profile, costs.world_size, buckets)

@@ -16,10 +16,10 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
-from ssfx.schemes.carrier import Carrier, dense_carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import MIB, Group, plan_per_dtype, units
+from ssfx.schemes.search.cheapest_plan import least, noted, priced
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
-from ssfx.schemes.search.guarded import least, noted, priced
+from ssfx.schemes.transport import Transport, dense_transport, sparse_transport
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,14 +55,14 @@ class HipressOptions(ProfiledOptions):
 )
 def plan_hipress(profile: Profile, costs: Costs, options: HipressOptions) -> Plan:
     """Return the plan with one compressor call per chosen gradient; its notes hold their number and the time."""
-    carrier = sparse_carrier(options, costs.world_size)
+    transport = sparse_transport(options, costs.world_size)
 
     def plan(above: int | None, bulk_bytes: int = SPARSE_BULK_BYTES) -> Plan:
         def buckets(part: Profile) -> Iterator[Bucket]:
             groups = units(part.tensors)
-            packed = chosen(groups, carrier, costs, above)
-            for batch, compressed in messages(part, groups, packed, carrier, costs, bulk_bytes):
-                yield Bucket(((carrier if compressed else dense_carrier("hipress")).lane(batch),))
+            packed = chosen(groups, transport, costs, above)
+            for batch, compressed in messages(part, groups, packed, transport, costs, bulk_bytes):
+                yield Bucket(((transport if compressed else dense_transport("hipress")).lane(batch),))
 
         made = plan_per_dtype("hipress", profile, costs.world_size, buckets)
         packed = sum(not segment.dense for _, lane in made.lanes() for segment in lane.segments)
@@ -84,15 +84,15 @@ def thresholds(profile: Profile) -> list[int]:
     return list(dict.fromkeys([*(sizes[n] for n in powers if n < len(sizes)), 0]))
 
 
-def chosen(groups: list[Group], carrier: Carrier, costs: Costs, above: int | None) -> list[bool]:
+def chosen(groups: list[Group], transport: Transport, costs: Costs, above: int | None) -> list[bool]:
     """Return of every group whether it is compressed: where it has more than `above` elements; None: by the formula."""
     numel = np.array([sum(spec.numel for spec in group) for group in groups], dtype=float)
-    if carrier.dense or not numel.all():  # a model without elements
+    if transport.dense or not numel.all():  # a model without elements
         return [False] * len(groups)
     if above is not None:
         return list((numel > above).tolist())
     dense = np.array([sum(spec.nbytes for spec in group) for group in groups], dtype=float)
-    payload = np.array([_payload(group, carrier) for group in groups], dtype=float)
+    payload = np.array([_payload(group, transport) for group in groups], dtype=float)
     return list(pays(numel, dense, payload, costs).tolist())
 
 
@@ -122,7 +122,7 @@ def partition_counts(ranks: int) -> NDArray[np.int64]:
 
 
 def messages(
-    part: Profile, groups: list[Group], packed: list[bool], carrier: Carrier, costs: Costs, sparse_bytes: int
+    part: Profile, groups: list[Group], packed: list[bool], transport: Transport, costs: Costs, sparse_bytes: int
 ) -> Iterator[tuple[list[Group], bool]]:
     """Yield the gradients of each message and whether they are compressed; one message of each kind is open at a time.
 
@@ -141,12 +141,12 @@ def messages(
         if kind not in waiting:
             waiting[kind], first_s[kind], filled[kind] = [], now_s, 0
         waiting[kind].append(group)
-        filled[kind] += _payload(group, carrier) if kind else sum(spec.nbytes for spec in group)
+        filled[kind] += _payload(group, transport) if kind else sum(spec.nbytes for spec in group)
         if filled[kind] >= limit[kind]:
             yield waiting.pop(kind), kind
     for kind, rest in waiting.items():
         yield rest, kind
 
 
-def _payload(group: Group, carrier: Carrier) -> int:
-    return build(str(carrier.compressor)).layout_of([spec.shape for spec in group], carrier.density).nbytes
+def _payload(group: Group, transport: Transport) -> int:
+    return build(str(transport.compressor)).layout_of([spec.shape for spec in group], transport.density).nbytes

@@ -11,8 +11,8 @@ from ssfx.planning.plan import Lane, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
-from ssfx.schemes.carrier import check_density
 from ssfx.schemes.search.contiguous_groups import MAX_INDEX
+from ssfx.schemes.transport import check_density
 
 
 def make_plan(scheme: str, profile: Profile, costs: Costs, options: dict[str, Any] | None = None) -> Plan:

@@ -16,23 +16,23 @@ from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
-from ssfx.schemes.carrier import Carrier, sparse_carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.cheapest_plan import assumed_networks, least, noted, priced
 from ssfx.schemes.search.contiguous_groups import JointModel, ProfiledOptions, joint_buckets
-from ssfx.schemes.search.guarded import assumed_networks, least, noted, priced
 from ssfx.schemes.search.shared import shared
+from ssfx.schemes.transport import Transport, sparse_transport
 
 NETWORKS = (0.06, 0.25, 1.0, 4.0, 16.0)
 """Networks that the guarded rule is asked for: all-reducing the gradient takes so many times as long as backward."""
 COUNTS = (1, 2, 4, 8, 16, 32)
 """Numbers of even groups that it compares with."""
-Cuts = Callable[[JointModel, Carrier, str], "list[int]"]
+Cuts = Callable[[JointModel, Transport, str], "list[int]"]
 
 
-def twice(options: CompressOptions, world_size: int) -> Carrier:
-    """Return the carrier of OMGS's code, which sends values and indices of fixed size apart: two start-ups."""
-    carrier = sparse_carrier(options, world_size)
-    return replace(carrier, collective="all_gather_twice") if carrier.collective == "all_gather" else carrier
+def twice(options: CompressOptions, world_size: int) -> Transport:
+    """Return the transport of OMGS's code, which sends values and indices of fixed size apart: two start-ups."""
+    transport = sparse_transport(options, world_size)
+    return replace(transport, collective="all_gather_twice") if transport.collective == "all_gather" else transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,23 +76,23 @@ def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
     own = twice(options, costs.world_size)
     encode = cache(Curve.zero() if own.dense else costs.encode)  # layers repeat, and every network asks again
 
-    def plan(carrier: Carrier, cuts: Cuts) -> Plan:
+    def plan(transport: Transport, cuts: Cuts) -> Plan:
         def buckets(part: Profile) -> list[Bucket]:
-            model = shared(part, costs, ("joint", carrier), lambda: JointModel.of(part, costs, carrier))
-            return joint_buckets(part, carrier, model.groups(cuts(model, carrier, part.tensors[0].dtype)))
+            model = shared(part, costs, ("joint", transport), lambda: JointModel.of(part, costs, transport))
+            return joint_buckets(part, transport, model.groups(cuts(model, transport, part.tensors[0].dtype)))
 
         return plan_per_dtype("omgs", profile, costs.world_size, buckets)
 
     def rule(network: float) -> Cuts:
         on = costs.on_network(network)
 
-        def cuts(model: JointModel, carrier: Carrier, dtype: str) -> list[int]:
+        def cuts(model: JointModel, transport: Transport, dtype: str) -> list[int]:
             if costs.world_size == 1:
                 return []
 
             @cache
             def message(numel: float) -> float:
-                return on.exchange_s(carrier.collective, carrier.nbytes(int(numel), dtype=dtype))
+                return on.exchange_s(transport.collective, transport.nbytes(int(numel), dtype=dtype))
 
             found = decisions(np.diff(model.numel).tolist(), np.diff(model.ready_s).tolist(), encode, message)
             return [i for i, decision in enumerate(found, start=1) if not decision.merge]
@@ -102,20 +102,20 @@ def plan_omgs(profile: Profile, costs: Costs, options: OmgsOptions) -> Plan:
     plans = [("", plan(own, rule(1.0)))]
     if options.rule == "guarded":
         once = [replace(own, collective="all_gather")] if own.collective == "all_gather_twice" else []
-        for carrier in (own, *once):
-            calls = "" if carrier is own else ", indices and values in one message"
+        for transport in (own, *once):
+            calls = "" if transport is own else ", indices and values in one message"
             for network in assumed_networks(profile, costs, NETWORKS):
-                plans.append((f"guarded, groups for another network{calls}", plan(carrier, rule(network))))
+                plans.append((f"guarded, groups for another network{calls}", plan(transport, rule(network))))
             for count in COUNTS:
-                plans.append((f"guarded, {count} even groups{calls}", plan(carrier, even_cuts(count))))
+                plans.append((f"guarded, {count} even groups{calls}", plan(transport, even_cuts(count))))
     found = priced(plans, profile, costs)
     return noted(least(found), found[0].price_s)
 
 
-def even_cuts(count: int) -> Callable[[JointModel, Carrier, str], list[int]]:
+def even_cuts(count: int) -> Callable[[JointModel, Transport, str], list[int]]:
     """Return what cuts a model into so many groups of about as many elements each."""
 
-    def cuts(model: JointModel, carrier: Carrier, dtype: str) -> list[int]:  # noqa: ARG001  as a rule is called
+    def cuts(model: JointModel, transport: Transport, dtype: str) -> list[int]:  # noqa: ARG001  as a rule is called
         marks = model.numel[-1] * np.arange(1, count) / count
         found = np.unique(np.searchsorted(model.numel, marks))
         return [int(cut) for cut in found if 0 < cut < model.num_pieces]

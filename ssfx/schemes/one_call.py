@@ -13,10 +13,10 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, DenseOptions, scheme
-from ssfx.schemes.carrier import Carrier, dense_carrier
 from ssfx.schemes.ddp import DdpOptions, ddp_buckets, plan_ddp
 from ssfx.schemes.search.byte_groups import plan_per_dtype, units
 from ssfx.schemes.search.whole_model import JointOptions, joint_plan
+from ssfx.schemes.transport import Transport, dense_transport
 
 # ---- options ----
 
@@ -204,11 +204,11 @@ _joint(
 )
 def plan_ssgd(profile: Profile, costs: Costs, options: SsgdOptions) -> Plan:
     """Return the dense plan in which no message starts before backward has ended."""
-    carrier = dense_carrier("ssgd", options.compressor)
+    transport = dense_transport("ssgd", options.compressor)
 
     def buckets(part: Profile) -> list[Bucket]:
         messages = units(part.tensors) if options.variant == "per_tensor" else [part.tensors]
-        return [Bucket((carrier.lane([message]),)) for message in messages]
+        return [Bucket((transport.lane([message]),)) for message in messages]
 
     return plan_per_dtype("ssgd", profile, costs.world_size, buckets, overlap=False)
 
@@ -224,7 +224,7 @@ def plan_ssgd(profile: Profile, costs: Costs, options: SsgdOptions) -> Plan:
 )
 def plan_wfbp(profile: Profile, costs: Costs, options: DenseOptions) -> Plan:
     """Return the dense plan with one message per tensor."""
-    lane = dense_carrier("wfbp", options.compressor).lane
+    lane = dense_transport("wfbp", options.compressor).lane
 
     def buckets(part: Profile) -> list[Bucket]:
         return [Bucket((lane([unit]),)) for unit in units(part.tensors)]
@@ -258,10 +258,10 @@ def plan_ddp_fp16(profile: Profile, costs: Costs, options: DdpOptions) -> Plan:
 def plan_omnireduce(profile: Profile, costs: Costs, options: OmniReduceOptions) -> Plan:
     """Return the dense plan; nothing is lost, and only gradients with runs of zeros gain anything."""
     blocks = collectives.canonical("block_all_reduce", {"filled": options.filled})
-    carrier = dense_carrier("omnireduce", options.compressor)
+    transport = dense_transport("omnireduce", options.compressor)
     if costs.world_size > 1:
-        carrier = replace(carrier, collective=blocks)
-    return plan_per_dtype("omnireduce", profile, costs.world_size, lambda part: ddp_buckets(part, carrier))
+        transport = replace(transport, collective=blocks)
+    return plan_per_dtype("omnireduce", profile, costs.world_size, lambda part: ddp_buckets(part, transport))
 
 
 @scheme(
@@ -280,8 +280,8 @@ def plan_signsgd(profile: Profile, costs: Costs, options: SignSGDSchemeOptions) 
     and keeps its gradient.
     """
     alone = costs.world_size == 1
-    carrier = dense_carrier("signsgd") if alone else Carrier(options.compressor, 1.0, "all_gather")
-    return plan_per_dtype("signsgd", profile, costs.world_size, lambda part: ddp_buckets(part, carrier))
+    transport = dense_transport("signsgd") if alone else Transport(options.compressor, 1.0, "all_gather")
+    return plan_per_dtype("signsgd", profile, costs.world_size, lambda part: ddp_buckets(part, transport))
 
 
 @scheme(
@@ -296,9 +296,9 @@ def plan_signsgd(profile: Profile, costs: Costs, options: SignSGDSchemeOptions) 
 def plan_hierarchical(profile: Profile, costs: Costs, options: HierarchicalOptions) -> Plan:
     """Return the dense plan; the plan names the size of a node, also when the option leaves it open."""
     size = node_size(options.ranks_per_node, costs.world_size)
-    carrier = dense_carrier("hierarchical", options.compressor)
-    carrier = replace(carrier, collective=f"hierarchical_all_reduce(ranks_per_node={size})")
+    transport = dense_transport("hierarchical", options.compressor)
+    transport = replace(transport, collective=f"hierarchical_all_reduce(ranks_per_node={size})")
     first, cap = options.first_bucket_bytes, options.bucket_cap_bytes
     return plan_per_dtype(
-        "hierarchical", profile, costs.world_size, lambda part: ddp_buckets(part, carrier, first=first, cap=cap)
+        "hierarchical", profile, costs.world_size, lambda part: ddp_buckets(part, transport, first=first, cap=cap)
     )

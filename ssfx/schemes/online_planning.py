@@ -5,7 +5,6 @@ The options of each scheme state it in their method `online`; nothing outside th
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.rounds import Rounds
@@ -15,29 +14,13 @@ Measured = tuple[dict[str, float], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CutSearch:
-    """A search for the best cut into two groups by timing steps (`search=measured` of MergeComp)."""
-
-    stride: int
-    """Neighbours that are compared lie so many tensors apart."""
-    probe_steps: int
-    """Steps that are timed with each cut, after one that is not."""
-    warmup_probes: int
-    """Probes before the first that counts."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlanLimits:
     """When a plan is made anew while a model trains."""
 
     window_steps: int
     """Of so many steps the median time counts."""
     time_change: float
-    """By more than this share steps have to take longer, or less long, than at first; 0: their time does not matter."""
-    error: float | None
-    """The largest share of a gradient's norm that a step may keep back; None: any."""
-    gentler: Callable[[dict[str, Any], float], dict[str, Any]]
-    """Of the options given and an error above the limit: the options to plan with from then on."""
+    """By more than this share steps have to take longer, or less long, than at first; 0: the plan stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +43,6 @@ class OnlinePlanning:
     """Steps that are timed with each plan worth trying; 0: the plan that is predicted to be fastest is used."""
     run_steps: int = 0
     """Steps of the whole run: its rest may be too short for a trial; 0: not known."""
-    search: CutSearch | None = None
-    """The search by timing that follows the first plan; None: there is none."""
     limits: PlanLimits | None = None
     """What a plan is held to; None: it stays."""
     memory: str | None = None

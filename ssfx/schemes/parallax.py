@@ -10,8 +10,8 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import DenseOptions, scheme
-from ssfx.schemes.carrier import dense_carrier
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
+from ssfx.schemes.transport import dense_transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ def plan_parallax(profile: Profile, costs: Costs, options: ParallaxOptions) -> P
     A table whose rows are all touched, such as one tied to the output layer, is summed as exactly but costs more than
     in an all-reduce; leave it out of `tables`.
     """
-    carrier = dense_carrier("parallax", options.compressor)
+    transport = dense_transport("parallax", options.compressor)
     patterns = options.tables.split("|")
 
     def is_table(spec: TensorSpec) -> bool:
@@ -58,7 +58,7 @@ def plan_parallax(profile: Profile, costs: Costs, options: ParallaxOptions) -> P
     def buckets(part: Profile) -> list[Bucket]:
         rest = [spec for spec in part.tensors if not is_table(spec)]
         groups = cap_groups([spec.nbytes for spec in rest], FIRST_BUCKET_BYTES, BUCKET_CAP_BYTES)
-        dense = [Bucket((carrier.lane([tuple(rest[group.start : group.stop])]),)) for group in groups]
+        dense = [Bucket((transport.lane([tuple(rest[group.start : group.stop])]),)) for group in groups]
         return dense + [_table_bucket(spec, options) for spec in part.tensors if is_table(spec)]
 
     plan = plan_per_dtype("parallax", profile, costs.world_size, buckets)

@@ -7,7 +7,6 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
-from ssfx.schemes.carrier import Carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import (
     BUCKET_CAP_BYTES,
@@ -17,6 +16,7 @@ from ssfx.schemes.search.byte_groups import (
     plan_per_dtype,
     units,
 )
+from ssfx.schemes.transport import Transport, keeps_fraction, sparse_transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,21 +52,23 @@ class PerTensorOptions(CompressOptions):
 )
 def plan_per_tensor(profile: Profile, costs: Costs, options: PerTensorOptions) -> Plan:
     """Return the plan with one compressor call per tensor, so that no tensor goes missing."""
-    carrier = sparse_carrier(options, costs.world_size)
+    transport = sparse_transport(options, costs.world_size)
 
     def buckets(part: Profile) -> list[Bucket]:
         tensors = units(part.tensors)
-        return [Bucket((carrier.lane(tensors[g.start : g.stop]),)) for g in _groups(tensors, carrier, options.grouping)]
+        return [
+            Bucket((transport.lane(tensors[g.start : g.stop]),)) for g in _groups(tensors, transport, options.grouping)
+        ]
 
     return plan_per_dtype("per_tensor", profile, costs.world_size, buckets)
 
 
-def _groups(tensors: list[Group], carrier: Carrier, grouping: str) -> list[range]:
+def _groups(tensors: list[Group], transport: Transport, grouping: str) -> list[range]:
     if grouping == "none":
         return [range(i, i + 1) for i in range(len(tensors))]
     dense = [sum(spec.nbytes for spec in group) for group in tensors]
     if grouping == "cap" or not sum(dense):
         return cap_groups(dense, FIRST_BUCKET_BYTES, BUCKET_CAP_BYTES)
-    payload = [carrier.nbytes(sum(spec.numel for spec in group), dtype=group[0].dtype) for group in tensors]
+    payload = [transport.nbytes(sum(spec.numel for spec in group), dtype=group[0].dtype) for group in tensors]
     share = sum(payload) / sum(dense)
     return cap_groups(payload, share * FIRST_BUCKET_BYTES, share * BUCKET_CAP_BYTES)

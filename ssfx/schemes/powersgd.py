@@ -9,7 +9,6 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
-from ssfx.schemes.carrier import Carrier, dense_carrier
 from ssfx.schemes.search.byte_groups import (
     BUCKET_CAP_BYTES,
     FIRST_BUCKET_BYTES,
@@ -20,6 +19,7 @@ from ssfx.schemes.search.byte_groups import (
     units,
 )
 from ssfx.schemes.search.whole_model import JointOptions, joint_plan
+from ssfx.schemes.transport import Transport, dense_transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +65,14 @@ def _hook(profile: Profile, costs: Costs, options: PowerSGDSchemeOptions) -> Pla
     """Return buckets of a dense message and one of factors each, which all come after backward: see the options."""
     chosen = build(options.compressor).options
     assert isinstance(chosen, LowRankOptions)
-    dense, factors = dense_carrier("powersgd"), Carrier(options.compressor, 1.0, "all_reduce")
+    dense, factors = dense_transport("powersgd"), Transport(options.compressor, 1.0, "all_reduce")
     caps = (min(FIRST_BUCKET_BYTES, options.buffer_bytes), options.buffer_bytes)
 
     def bucket(own: Group) -> Bucket:
         apart = {spec.name: bool(split((spec.shape,), chosen).matrices) for spec in own}
         lanes = [
-            carrier.lane([part])
-            for carrier, factored in ((dense, False), (factors, True))
+            transport.lane([part])
+            for transport, factored in ((dense, False), (factors, True))
             if (part := tuple(spec for spec in own if apart[spec.name] == factored))
         ]
         return Bucket(tuple(lanes))

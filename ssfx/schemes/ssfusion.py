@@ -16,13 +16,13 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import scheme
-from ssfx.schemes.carrier import dense_carrier, keeps_fraction, sparse_carrier
 from ssfx.schemes.ddp import ddp_buckets
 from ssfx.schemes.search.byte_groups import plan_per_dtype
+from ssfx.schemes.search.cheapest_plan import Priced, least, noted
 from ssfx.schemes.search.contiguous_groups import ProfiledOptions
-from ssfx.schemes.search.guarded import Priced, least, noted
 from ssfx.schemes.search.shared import shared
-from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, BufferRules
+from ssfx.schemes.transport import dense_transport, keeps_fraction, sparse_transport
 from ssfx.simulator.pricing.timeline import StepPrices
 
 COUNTS = (1, 2, 4, 8, 16)
@@ -48,7 +48,7 @@ def _variant(name: str, summary: str, *, offload: bool = False, interleave: bool
 
     def plan(profile: Profile, costs: Costs, options: SsfusionOptions) -> Plan:
         """Return the plan of the variant; its notes hold the predicted time and every buffer."""
-        return plan_ssfusion(name, Knobs(offload, interleave), profile, costs, options)
+        return plan_ssfusion(name, BufferRules(offload, interleave), profile, costs, options)
 
     scheme(
         name,
@@ -69,7 +69,7 @@ _variant("ssfusion_i", "SSFusion with dense tensors all-reduced early", interlea
 _variant("ssfusion_oi", "SSFusion with host offload and early all-reduce", offload=True, interleave=True)
 
 
-def plan_ssfusion(name: str, own: Knobs, profile: Profile, costs: Costs, options: SsfusionOptions) -> Plan:
+def plan_ssfusion(name: str, own: BufferRules, profile: Profile, costs: Costs, options: SsfusionOptions) -> Plan:
     """Return the plan of a variant with the extensions that `own` has; its notes hold time and every buffer.
 
     One rank alone, or density 1, gives PyTorch DDP's dense buckets.
@@ -79,47 +79,51 @@ def plan_ssfusion(name: str, own: Knobs, profile: Profile, costs: Costs, options
             f"scheme={name} gathers selected elements next to dense tensors, which compressor={options.compressor} "
             "does not produce; choose compressor=topk, or scheme=per_tensor"
         )
-    carrier = sparse_carrier(options, costs.world_size)
-    if carrier.dense:
-        return plan_per_dtype(name, profile, costs.world_size, lambda part: ddp_buckets(part, carrier))
+    transport = sparse_transport(options, costs.world_size)
+    if transport.dense:
+        return plan_per_dtype(name, profile, costs.world_size, lambda part: ddp_buckets(part, transport))
     known = StepPrices(profile, costs)
-    key = ("ssfusion", carrier, options.compensate)
+    key = ("ssfusion", transport, options.compensate)
 
-    def plan(knobs: Knobs) -> Plan:
+    def plan(rules: BufferRules) -> Plan:
         def buckets(part: Profile) -> list[Bucket]:
-            planner = shared(part, costs, key, lambda: BufferPlanner(part, costs, carrier, options.compensate))
-            return planner.buckets(knobs)
+            planner = shared(part, costs, key, lambda: BufferPlanner(part, costs, transport, options.compensate))
+            return planner.buckets(rules)
 
         return plan_per_dtype(name, profile, costs.world_size, buckets)
 
-    def tried(label: str, knobs: Knobs) -> Priced:
+    def tried(label: str, rules: BufferRules) -> Priced:
         def made() -> Priced:
-            one = plan(knobs)
+            one = plan(rules)
             return Priced("", one, known.total_s(one))
 
-        return replace(shared(profile, costs, (key, knobs), made), label=label)
+        return replace(shared(profile, costs, (key, rules), made), label=label)
 
     found = [tried("", own)]
     if options.rule == "guarded":
         found = _guarded(found[0], own, len(profile.tensors), tried)
-        as_ddp = plan_per_dtype("ddp", profile, costs.world_size, lambda part: ddp_buckets(part, dense_carrier("ddp")))
+        as_ddp = plan_per_dtype(
+            "ddp", profile, costs.world_size, lambda part: ddp_buckets(part, dense_transport("ddp"))
+        )
         found.append(Priced("guarded, everything dense in PyTorch DDP's buckets", as_ddp, known.total_s(as_ddp)))
     best = noted(least(found), found[0].price_s if options.rule == "guarded" else 0.0)
     notes = [(f"bucket {b}", _describe(bucket)) for b, bucket in enumerate(best.buckets)]
     return replace(best, scheme=name, notes=(*best.notes, *notes))
 
 
-def _guarded(first: Priced, own: Knobs, tensors: int, tried: Callable[[str, Knobs], Priced]) -> list[Priced]:
+def _guarded(
+    first: Priced, own: BufferRules, tensors: int, tried: Callable[[str, BufferRules], Priced]
+) -> list[Priced]:
     """Return plans that differ, `first` as the first: other buffers, with and without each extension, or dense.
 
     Buffers and what stays dense in them are chosen first, without the host; then how much of it moves to the host, and
     which buffers are better off dense.
     """
     found: dict[object, Priced] = {first.plan.buckets: first}  # of those that are sent alike the first
-    knobs_of: dict[str, Knobs] = {}
+    rules_of: dict[str, BufferRules] = {}
 
-    def add(label: str, knobs: Knobs) -> None:
-        one = tried(label, knobs)
+    def add(label: str, rules: BufferRules) -> None:
+        one = tried(label, rules)
         found.setdefault(one.plan.buckets, one)
 
     for early in dict.fromkeys((own.interleave, False)):
@@ -127,17 +131,17 @@ def _guarded(first: Priced, own: Knobs, tensors: int, tried: Callable[[str, Knob
             for keep in KEEPS:
                 if early or not own.interleave or keep != "none":  # "none" leaves nothing to reduce early
                     label = _label(own.interleave and not early, count, keep)
-                    knobs_of[label] = Knobs(interleave=early, buffers=count, keep=keep)
-                    add(label, knobs_of[label])
-    best = sorted((one for one in found.values() if one.label in knobs_of), key=lambda one: one.price_s)
+                    rules_of[label] = BufferRules(interleave=early, buffers=count, keep=keep)
+                    add(label, rules_of[label])
+    best = sorted((one for one in found.values() if one.label in rules_of), key=lambda one: one.price_s)
     for one in best[: max(REFINED, REFINED * SMALL // tensors)]:
-        knobs = knobs_of[one.label]
+        rules = rules_of[one.label]
         for offload in dict.fromkeys((False, own.offload)):
             host = ", part of it on the host" if offload else ""
             if offload:
-                add(f"{one.label}{host}", replace(knobs, offload=True))
-            add(f"{one.label}{host}, some buffers dense", replace(knobs, offload=offload, escape=True))
-        add(f"{one.label}, everything dense", replace(knobs, keep="all"))
+                add(f"{one.label}{host}", replace(rules, offload=True))
+            add(f"{one.label}{host}, some buffers dense", replace(rules, offload=offload, escape=True))
+        add(f"{one.label}, everything dense", replace(rules, keep="all"))
     return list(found.values())
 
 

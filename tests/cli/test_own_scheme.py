@@ -9,7 +9,7 @@ SCHEME = '''
 from dataclasses import dataclass
 from ssfx.planning.plan import Bucket
 from ssfx.schemes.base import CompressOptions, scheme
-from ssfx.schemes.carrier import Carrier, dense_carrier
+from ssfx.schemes.transport import Transport, dense_transport
 from ssfx.schemes.search.byte_groups import plan_per_dtype, units
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ def plan_mixed(profile, costs, options):
     def buckets(part):
         large = tuple(spec for spec in part.tensors if spec.numel > options.above)
         rest = tuple(spec for spec in part.tensors if spec.numel <= options.above)
-        factors, halves = Carrier(options.compressor, 1.0, "all_reduce"), dense_carrier("mixed_test", "fp16")
+        factors, halves = Transport(options.compressor, 1.0, "all_reduce"), dense_transport("mixed_test", "fp16")
         return [Bucket((factors.lane([unit]),)) for unit in units(large)] + [Bucket((halves.lane([rest]),))]
     return plan_per_dtype("mixed_test", profile, costs.world_size, buckets)
 '''

@@ -14,7 +14,6 @@ from runtime.ranks import Ranks
 from ssfx.collectives import Load
 from ssfx.simulator.pricing.features import compressed
 from ssfx.simulator.pricing.prices import Prices
-from ssfx.simulator.pricing.timeline import exchange_s
 
 FIVE = pytest.param(5, marks=pytest.mark.slow)
 
@@ -72,7 +71,7 @@ def test_the_planned_time_is_that_of_the_specification() -> None:
     load = Load(numel, q, numel // 100, p)
     ring_s = 7 * 2e-5 + 7 / 8 * q * 8e-10 + 7 * 2e-5 + 7 * q / 8 * 8e-10
     codec_s = costs.encode(numel / p) + costs.decode(numel / p)
-    assert exchange_s("a2a_ag", load, costs) == pytest.approx(ring_s + codec_s, rel=1e-12)
+    assert Prices(costs).load_s("a2a_ag", "topk", load) == pytest.approx(ring_s + codec_s, rel=1e-12)
     table = np.array([compressed("topk", ((numel,),), 0.01)]).T
     assert Prices(costs).decode_s("topk", "a2a_ag", table) == [costs.decode(numel)]  # not only 1/P of it
 

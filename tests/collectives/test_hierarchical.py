@@ -15,7 +15,7 @@ from ssfx.collectives.hierarchical import node_size
 from ssfx.collectives.primitives import split_sizes
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
-from ssfx.simulator.pricing.timeline import exchange_s
+from ssfx.simulator.pricing.prices import Prices
 
 WORLDS = (1, 2, 3, *(pytest.param(p, marks=pytest.mark.slow) for p in (4, 5, 6)))
 
@@ -66,7 +66,9 @@ def test_the_time_is_that_of_the_specification() -> None:
     numel, size, nodes = 96_000, 8, 4
     costs = affine_costs(size * nodes, alpha_s=1e-5, beta=1e-9)
     nbytes = 4 * numel
-    predicted_s = exchange_s("hierarchical_all_reduce(ranks_per_node=8)", Load.dense(nbytes, size * nodes), costs)
+    predicted_s = Prices(costs).load_s(
+        "hierarchical_all_reduce(ranks_per_node=8)", None, Load.dense(nbytes, size * nodes)
+    )
     inside_s = 2 * (size - 1) * (1e-5 + nbytes / size * 1e-9)
     across_s = 2 * (nodes - 1) * (1e-5 + nbytes / size / nodes * 1e-9)
     assert predicted_s == pytest.approx(inside_s + across_s)

@@ -14,8 +14,8 @@ from plan.instances import make_profile, random_costs
 from ssfx.compressors import Compressor, Context, Payload, build
 from ssfx.compressors.lowrank import LowRankOptions, basis, revived, split
 from ssfx.core.errors import ConfigError
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.transport import keeps_fraction
 
 torch.set_num_threads(1)
 Shapes = tuple[tuple[int, ...], ...]

@@ -15,7 +15,7 @@ from ssfx.lab.worker import virtual
 
 SMALL = ["model=resnet_tiny", "batch_size=4", "warmup_steps=2", "evaluate=true"]
 LOCAL = [*SMALL, "cluster=local", "device=cpu", "world_size=2", "steps=6", "evaluate_every=3"]
-QUALITY = ("loss", "top1", "top5", "achieved_density", "tensor_missing_rate", "kept_back")
+QUALITY = ("loss", "top1", "top5", "achieved_density", "tensor_missing_rate")
 
 
 def cases_of(*words: str):

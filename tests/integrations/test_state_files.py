@@ -14,13 +14,13 @@ from ssfx.runtime.integrations.state_files import load_state, save_state, state_
 from ssfx.runtime.sync import Sync
 
 WRONG: list[Any] = [None, "x", -1, 1.5, math.nan, True, [1], {}, {"a": 1}, {"a": {"b": 3}}, torch.ones(2), "[" * 5000]
-MAY_BE_ABSENT = ("rates", "costs", "observed", "probe_times_s", "kept_back", "plan_watch", "trial")
+MAY_BE_ABSENT = ("rates", "costs", "observed", "plan_watch", "trial")
 
 
 def fits(field: str, value: Any) -> bool:
     """Return whether a state may hold `value` there."""
     if isinstance(value, float | list):
-        return value in {"scale": [1.5], "probe_times_s": [[1]]}.get(field, [])
+        return value in {"scale": [1.5]}.get(field, [])
     return (value is None and field in MAY_BE_ABSENT) or (value == {} and field == "memory")
 
 

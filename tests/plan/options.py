@@ -6,8 +6,8 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes import CompressOptions, schemes
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.transport import keeps_fraction
 
 
 def usual(scheme: str, density: float = 0.01) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from math import exp, log
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from plan.instances import affine_costs, make_profile, random_costs, random_instance, random_table
+from plan.instances import affine_costs, make_profile, random_costs, random_instance
 from plan.test_prices import at, planned_s, random_system
 
 from ssfx.collectives import Reducer, collectives
@@ -22,12 +22,9 @@ from ssfx.planning.plan import Bucket, Plan, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.runtime.store import identity
 from ssfx.schemes import schemes
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan, make_plans
-from ssfx.schemes.search.auto_bound import gathers_bound_s, lower_bound_s
-from ssfx.schemes.search.auto_budget import DENSE, HALF, HALF_IN_32, budget, density_for, kept_back
-from ssfx.schemes.search.auto_methods import Kind, Method, methods
-from ssfx.schemes.search.auto_portfolio import GATHERS, leaves_out, portfolio, sends_as
+from ssfx.schemes.search.auto_budget import DENSE, budget
+from ssfx.schemes.search.auto_methods import Kind, Method, chooses, methods
 from ssfx.schemes.search.auto_search import Choice, best_choices, candidate_cuts
 from ssfx.schemes.search.auto_tables import TableMaker, Tables
 from ssfx.schemes.search.auto_trial import AS_DDP, LATE, MOST
@@ -42,6 +39,8 @@ from ssfx.schemes.search.extra_steps import (
     steps_of_method,
 )
 from ssfx.schemes.search.recorded_network import Network, family_of
+from ssfx.schemes.search.ssfusion_selection import LEAST_DENSITY
+from ssfx.schemes.transport import keeps_fraction
 from ssfx.simulator import simulate
 from ssfx.simulator.pricing.timeline import StepPrices, evaluate
 
@@ -75,22 +74,20 @@ def plan_of(profile: Profile, costs: Costs, every: list[Method], choice: Choice)
 
 
 ONE_MESSAGE = [
-    kind
-    for kind in budget(affine_costs(8), "normal", 0.05, None, None, True, 0).kinds
+    replace(kind, compensates=False)
+    for kind in budget(affine_costs(8), "normal", 0.05, None, 0).kinds
     if kind.collective in ("all_reduce", "all_gather")
 ]
 
 
-@pytest.mark.parametrize("kind", ONE_MESSAGE, ids=lambda kind: f"{kind.compressor}-{kind.calls}-{kind.plain_below}")
+@pytest.mark.parametrize("kind", ONE_MESSAGE, ids=lambda kind: f"{kind.compressor}-{kind.calls}")
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_search_adds_up_what_the_timeline_charges(kind: Kind, seed: int) -> None:
     profile, costs = instance(seed)
     overheads = replace(costs.overheads, decode_s=0.0)  # once a step, which the search leaves to the final pricing
     costs = replace(costs, overheads=overheads)
-    every = [Method(kind), Method(DENSE)]
-    if kind.plain_below == 0:
-        del every[1]
+    every = [Method(kind)]
     (choice,) = best_choices(tables_of(profile, costs, every))
     found = evaluate(plan_of(profile, costs, every, choice), profile, costs).total_s
     # A mean of messages whose length changes is rounded to whole values.
@@ -99,9 +96,43 @@ def test_the_search_adds_up_what_the_timeline_charges(kind: Kind, seed: int) -> 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6))
+def test_what_small_tensors_send_dense_is_made_up_for(seed: int) -> None:
+    profile, _ = instance(seed)
+    kind = Kind("", "all_gather", "dgc", 0.05, "each", compensates=True)
+    for method in [one for one in methods([kind, DENSE], profile.tensors) if one.main == kind]:
+        bucket = method.bucket(profile.tensors)
+        segments = [one for lane in bucket.lanes for one in lane.segments]
+        sizes = {spec.name: spec.numel for spec in profile.tensors}
+        sent = sum(one.density * sizes[name] for one in segments for name in one.tensors)
+        least = any(one.density == LEAST_DENSITY for one in segments)
+        dense = all(one.dense for one in segments)
+        assert sent >= 0.05 * sum(sizes.values()) * (1 - 1e-9)
+        assert least or dense or sent == pytest.approx(0.05 * sum(sizes.values()))
+
+
+def test_a_slow_device_has_tensors_compressed_on_the_host_and_the_search_knows_when_they_are_back() -> None:
+    profile = make_profile([100_000] * 12, [1e-3] * 12)
+    costs = affine_costs(4, beta=1e-7, encode=(2e-3, 0), host=(5e-4, 0), decode=(0, 0))
+    maker = TableMaker(profile, costs, candidate_cuts(profile))
+    kind = Kind("", "all_gather", "dgc", 0.01, "each")
+    hosted = maker.on_host(Method(kind))
+    assert hosted is not None
+    assert profile.tensors[-1].name not in hosted.main.on_host  # SSFusion leaves the last one on the device
+    (choice,) = best_choices(maker.tables([hosted]))
+    plan = plan_of(profile, costs, [hosted], choice)
+    assert {one.placement for _, lane in plan.lanes() for one in lane.segments} == {"device", "host"}
+    assert choice.total_s == pytest.approx(evaluate(plan, profile, costs).total_s, rel=1e-9)
+    found = make_plan("auto", profile, costs, {"compressor": "dgc", "density": 0.01})
+    assert any(one.placement == "host" for _, lane in found.lanes() for one in lane.segments)
+    assert not maker.on_host(Method(DENSE))
+    assert not maker.on_host(Method(replace(kind, collective="a2a_ag", calls="alone")))
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6))
 def test_the_search_finds_the_best_of_all_cuts_and_methods(seed: int) -> None:
     profile, costs = instance(seed, most=5)
-    every = methods(budget(costs, "normal", 0.05, None, None, False, 0).kinds)[:6]
+    every = methods(budget(costs, "normal", 0.05, None, 0).kinds, profile.tensors)[:6]
     tables = tables_of(profile, costs, every)
     last = len(tables.cuts) - 1
     best = float("inf")
@@ -115,7 +146,6 @@ def test_the_search_finds_the_best_of_all_cuts_and_methods(seed: int) -> None:
                     decode_s += float(tables.decode[method, end, start])
                 best = min(best, network_s + decode_s + tables.after_s)
     assert best_choices(tables)[0].total_s == pytest.approx(best, rel=1e-9)
-    assert lower_bound_s(tables) <= best * (1 + 1e-9)
 
 
 @settings(max_examples=15, deadline=None)
@@ -164,17 +194,16 @@ def test_it_is_not_behind_schemes_with_the_same_compressor(scheme: str, gbps: in
 
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True)
-@given(
-    seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.01}, {"density": 0.05, "leave_out": True}])
-)
+@given(seed=st.integers(0, 10**6), options=st.sampled_from([{}, {"density": 0.01}]))
 @example(seed=23605, options={})
 def test_more_bandwidth_is_never_slower(seed: int, options: dict[str, object]) -> None:
+    """Densities that make up for dense tensors are looked up between two, which cost 2e-5 in the worst of 80 points."""
     profile, costs = instance(seed, most=25)
-    found = []
+    found, most = [], 1 + (1e-4 if options else 1e-6)
     for factor in (8, 4, 2, 1, 0.5, 0.25):
         here = costs.on_network(factor)
         found.append(evaluate(make_plan("auto", profile, here, options), profile, here).total_s)
-    assert all(faster_s <= slower_s * (1 + 1e-6) for slower_s, faster_s in pairwise(found)), found
+    assert all(faster_s <= slower_s * most for slower_s, faster_s in pairwise(found)), found
 
 
 def test_more_bandwidth_is_never_slower_on_a_real_model() -> None:
@@ -209,21 +238,15 @@ def test_a_little_more_bandwidth_makes_no_step_noticeably_slower(first: float, m
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_no_tensor_is_left_out_unless_that_is_allowed(seed: int) -> None:
+def test_no_tensor_is_left_out(seed: int) -> None:
     profile, costs = instance(seed, most=20)
-    assert not leaves_out(make_plan("auto", profile, costs.on_network(50), {"density": 0.01}))
-
-
-def test_leaving_tensors_out_is_an_option_that_helps_where_calls_cost() -> None:
-    profile = make_profile([30_000] * 40, [1e-5] * 40)
-    costs = affine_costs(4, beta=1e-7, encode=(1e-3, 0), host=(2e-3, 0))
-    plans = [
-        make_plan("auto", profile, costs, {"compressor": "dgc", "density": 0.01, "leave_out": allowed})
-        for allowed in (False, True)
-    ]
-    assert [leaves_out(plan) for plan in plans] == [False, True]
-    before_s, after_s = (evaluate(plan, profile, costs).total_s for plan in plans)
-    assert after_s < before_s
+    plan = make_plan("auto", profile, costs.on_network(50), {"density": 0.01})
+    for _, lane in plan.lanes():
+        one = collectives.build(lane.collective)
+        selects = isinstance(one, Reducer) and not one.quantizes
+        for segment in lane.segments:
+            filled = [name for name in (lane.tensors if selects else segment.tensors) if plan.by_name[name].numel]
+            assert segment.dense or len(filled) == 1 or not (selects or chooses(str(segment.compressor)))
 
 
 TRANSFORMER, CONV = (("blocks.0.attn.qkv.weight", (64, 64)),), (("conv1.weight", (64, 64, 3, 3)),)
@@ -238,7 +261,7 @@ def network(tensors: Sequence[tuple[str, tuple[int, ...]]], optimizer: str) -> N
 def test_a_quality_allows_what_the_upper_end_of_an_interval_allows(quality: str) -> None:
     limit = MORE_STEPS[quality]  # type: ignore[index]
     on = network(CONV, "sgd")
-    found = budget(affine_costs(8), quality, None, None, None, True, 0, network=on)  # type: ignore[arg-type]
+    found = budget(affine_costs(8), quality, None, None, 0, network=on)  # type: ignore[arg-type]
     known = {
         row["compressor"]: steps_of_method(on, row["collective"], row["compressor"], row["density"] or 1, row["calls"])
         for row in recorded_methods()
@@ -325,7 +348,7 @@ def test_a_budget_of_quality_is_about_the_batch_of_all_ranks() -> None:
     """Rank 32 of a small LSTM is within 10 % on two ranks, and beyond on 64 of that batch."""
     lstm = network([("lstm.weight_ih_l0", (1024, 256)), ("lstm.weight_hh_l0", (1024, 256))], "adam")
     few, many = (
-        budget(affine_costs(ranks), "loose", None, None, None, True, 0, network=replace(lstm, ranks=ranks, batch=128))
+        budget(affine_costs(ranks), "loose", None, None, 0, network=replace(lstm, ranks=ranks, batch=128))
         for ranks in (2, 64)
     )
     words = "low rank (PowerSGD) of rank 32"
@@ -397,24 +420,10 @@ def test_auto_sends_nothing_of_unknown_quality_under_a_quality() -> None:
     assert {one.compressor for _, lane in plan.lanes() for one in lane.segments} <= {None, "fp16"}
 
 
-def test_an_error_budget_becomes_a_density_of_a_normal_distribution() -> None:
-    assert kept_back(0.05) == pytest.approx(0.849, abs=1e-3)
-    assert kept_back(1.0) == 0
-    found = density_for(0.5)
-    assert found is not None
-    assert kept_back(found) <= 0.5 < kept_back(found * 0.99)
-    assert density_for(0.001) is None
-    tight, wide = (budget(affine_costs(8), "normal", None, None, error, False, 0).kinds for error in (0.001, 0.7))
-    assert tight == (DENSE, HALF_IN_32, HALF)
-    assert {"onebit", "dgc"} <= {kind.compressor for kind in wide}
-    assert "acpsgd" not in {kind.compressor for kind in wide}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"quality": "normal", "density": 0.1}, "quality and density are budgets, and only one may be given"),
-        ({"compressor": "topk", "error_budget": 0.1}, "error_budget has no effect with compressor=topk"),
         ({"compressor": "fp16", "density": 0.1}, "sends as much at every density"),
         ({"density": 0.0}, r"density must be in \(0, 1\]"),
         ({"quality": "best"}, "strict or normal or loose"),
@@ -434,9 +443,6 @@ BUDGETS: list[dict[str, object]] = [
     {},
     {"quality": "strict"},
     {"quality": "loose"},
-    {"error_budget": 0.4},
-    {"error_budget": 0.8},
-    {"leave_out": True},
 ]
 """Those that promise something about training."""
 
@@ -462,84 +468,10 @@ def test_under_a_promise_everything_goes_by_a_kind_of_the_budget(
     costs = costs.on_network(factor)
     allowed = schemes["auto"].options(options).budget(costs, Network.of(profile))  # type: ignore[attr-defined]
     assert allowed.promises
-    for words, plan in portfolio(profile, costs, allowed, bool(options.get("leave_out")), 0):
-        assert sends_as(plan, allowed.kinds), words
+    known = {(kind.collective, kind.compressor, kind.density) for kind in allowed.kinds}
     for plan in make_plans("auto", profile, costs, options):
-        assert sends_as(plan, allowed.kinds)
-
-
-@pytest.mark.slow
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6), options=st.sampled_from(BUDGETS), factor=st.sampled_from([0.2, 1, 30]))
-@example(seed=1030, options={}, factor=0.2)
-@example(seed=1031, options={}, factor=0.2)
-def test_no_plan_of_a_scheme_that_gathers_ends_before_the_bound_by_which_it_is_passed_over(
-    seed: int, options: dict[str, object], factor: float
-) -> None:
-    profile, costs = instance(seed, most=20)
-    if seed % 2:  # times that fall with the size, too
-        rng = random.Random(seed)
-        table = random_table(rng)
-        costs = replace(costs, exchange={**costs.exchange, "all_reduce": table, "all_gather": random_table(rng)})
-    costs = costs.on_network(factor)
-    allowed = schemes["auto"].options(options).budget(costs, Network.of(profile))  # type: ignore[attr-defined]
-    bound_s = gathers_bound_s(profile, costs, allowed.kinds)
-    assert (bound_s > 0) == (options in BUDGETS[:3] or "leave_out" in options)
-    known, seen = StepPrices(profile, costs), 0
-    for words, plan in portfolio(profile, costs, allowed, False, 0):
-        if any(f"scheme={name}" in words.split() for name in GATHERS):
-            seen += 1
-            assert known.total_s(plan) >= bound_s * (1 - 1e-9), words
-            assert known.disturbed_s(plan) >= bound_s * (1 - 1e-9)
-    assert seen or not any(kind.compressor and keeps_fraction(kind.compressor) for kind in allowed.kinds)
-
-
-def test_schemes_that_gather_send_by_all_reduces_and_gathers_but_for_reducers() -> None:
-    used = {name for scheme in GATHERS for name in schemes[scheme].collectives}
-    assert {name for name in used if not isinstance(collectives.build(name), Reducer)} == {
-        "all_reduce",
-        "all_gather",
-    }
-
-
-@pytest.mark.parametrize("model", ["gpt2_large", "bert_large", "vgg16", "resnet50"])
-@pytest.mark.parametrize("gbps", [5, 100])
-def test_what_is_passed_over_changes_no_plan(monkeypatch: pytest.MonkeyPatch, model: str, gbps: int) -> None:
-    target, asked = at(gbps, model), []
-    costs = target.system.planning_costs(None, None)
-    monkeypatch.setattr("ssfx.schemes.auto.portfolio", lambda *given: (asked.append(given[-1]), portfolio(*given))[1])
-    plans = [make_plan("auto", target.profile, costs, {"ranks_per_node": 4})]
-    for bound in ("gathers_bound_s", "network_bound_s"):
-        monkeypatch.setattr(f"ssfx.schemes.auto.{bound}", lambda *_: 0.0)
-    plans.append(make_plan("auto", target.profile, costs, {"ranks_per_node": 4}))
-    assert plans[0] == plans[1]
-    assert asked[1]
-    assert not asked[0] or model == "resnet50"
-
-
-def test_other_densities_reducers_and_selections_over_several_tensors_are_other_kinds() -> None:
-    profile, each = make_profile([5000, 5000], [1e-3, 1e-3]), Kind("", "all_gather", "dgc", 0.5, "each")
-
-    def sent(kind: Kind) -> Plan:
-        return plan_per_dtype("auto", profile, 4, lambda part: [Method(kind).bucket(part.tensors)])
-
-    assert sends_as(sent(each), [each])
-    assert sends_as(sent(replace(each, plain_below=6000)), [])
-    assert sends_as(sent(replace(each, collective="all_gather_v")), [each])
-    for other in (
-        replace(each, density=0.4),
-        replace(each, compressor="topk"),
-        replace(each, calls="joint"),
-        replace(each, collective="a2a_ag", calls="alone"),
-    ):
-        assert not sends_as(sent(other), [each])
-        assert sends_as(sent(other), [each, other])
-    assert sends_as(
-        sent(replace(each, compressor="powersgd", density=1.0, collective="all_reduce", calls="joint")),
-        [
-            Kind("", "hierarchical_all_reduce(ranks_per_node=2)", "powersgd"),
-        ],
-    )
+        for _, lane in plan.lanes():
+            assert {(lane.collective, one.compressor, one.density) for one in lane.segments if not one.dense} <= known
 
 
 def test_a_given_compressor_is_the_only_one() -> None:
@@ -556,7 +488,6 @@ def test_a_plan_says_what_it_rests_on() -> None:
     plan = make_plan("auto", target.profile, target.system.planning_costs(None, None), {})
     notes = dict(plan.notes)
     assert notes["budget"].startswith("quality=normal")
-    assert "at most" in notes["gap"]
     assert any("steps" in text for key, text in plan.notes if key == "not used")
 
 
@@ -604,15 +535,9 @@ def test_dense_16_bits_are_tried_however_much_faster_others_are_predicted_to_be(
         assert seconds[specs.index({"fp16"})] > LATE * seconds[0]
 
 
-def test_only_an_error_budget_limits_what_is_kept_back() -> None:
-    budgets = [{}, {"quality": "loose"}, {"density": 0.01}, {"compressor": "dgc"}, {"error_budget": 0.3}]
-    limits = [schemes["auto"].online(given).limits for given in budgets]
-    assert [one and one.error for one in limits] == [None, None, None, None, 0.3]
-
-
 def test_dense_quality_sends_every_element() -> None:
     _, costs = instance(3)
-    kinds = budget(costs, "dense", None, None, None, False, 0).kinds
+    kinds = budget(costs, "dense", None, None, 0).kinds
     assert {kind.compressor for kind in kinds} == {None, "bf16", "fp16"}
 
 

@@ -23,15 +23,15 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment
 from ssfx.planning.profile import Profile
-from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search import exact_groups as fusion_search
 from ssfx.schemes.search.contiguous_groups import group_curves
 from ssfx.schemes.search.exact_groups import Fusion, best_by_count
+from ssfx.schemes.transport import Transport
 from ssfx.simulator.pricing.timeline import evaluate
 
 A, COSTS = instance_a(), affine_costs()
-CARRIER = Carrier("topk", 0.01, "all_gather")
+TRANSPORT = Transport("topk", 0.01, "all_gather")
 F_MS = (15.4715, 13.3524, 13.3726, 13.7226, 14.0726, 14.4226)
 
 
@@ -51,8 +51,8 @@ def counts(plan: Plan) -> list[int]:
     return [len(bucket.lanes[0].tensors) for bucket in plan.buckets]
 
 
-def by_count(profile: Profile, costs: Costs, carrier: Carrier = CARRIER) -> list[Fusion]:
-    return list(best_by_count(profile.ready_gap_s, profile.numel, **group_curves(profile, costs, carrier)))
+def by_count(profile: Profile, costs: Costs, transport: Transport = TRANSPORT) -> list[Fusion]:
+    return list(best_by_count(profile.ready_gap_s, profile.numel, **group_curves(profile, costs, transport)))
 
 
 def instances(seed: int, num: int, most: int) -> list[tuple[Profile, Costs]]:
@@ -134,7 +134,7 @@ def dynamic_program(profile: Profile, costs: Costs) -> list[float]:
         for j in range(k, num + 1):
             compute = ready[j] + k * base_e + slope_e * size[j]
             now[j] = min(
-                max(before[i], compute) + costs.exchange_s("all_gather", CARRIER.nbytes(size[j] - size[i]))
+                max(before[i], compute) + costs.exchange_s("all_gather", TRANSPORT.nbytes(size[j] - size[i]))
                 for i in range(k - 1, j)
             )
         ends.append(now[num] + k * base_d + slope_d * size[num])
@@ -185,7 +185,7 @@ def test_the_work_grows_with_the_square_of_the_tensors_and_no_further_than_the_c
     monkeypatch.setattr(fusion_search, "MAX_CUTS", 64)
     for num in (16, 32, 200, 2000):
         profile = make_profile(*random_instance(random.Random(num), num))
-        curves, looked_up = group_curves(profile, COSTS, CARRIER), 0
+        curves, looked_up = group_curves(profile, COSTS, TRANSPORT), 0
 
         def encode(sizes: Any, encode: Any = curves["encode"]) -> Any:
             nonlocal looked_up

@@ -16,8 +16,8 @@ from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.transport import keeps_fraction
 from ssfx.simulator.pricing.message_sizes import plan_bytes
 from ssfx.simulator.pricing.timeline import evaluate
 

@@ -21,12 +21,12 @@ from plan.instances import (
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Segment
 from ssfx.planning.profile import Profile
-from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search import exact_groups as fusion_search
 from ssfx.schemes.search.exact_groups import Fusion, best_fusion, joint_groups
+from ssfx.schemes.transport import Transport
 from ssfx.simulator.pricing.timeline import evaluate
 
-CARRIER = Carrier("topk", 0.01, "all_gather")
+TRANSPORT = Transport("topk", 0.01, "all_gather")
 
 
 def by_trying_all(profile: Profile, encode: Curve, decode: Curve, message: Callable[[int], float]) -> float:
@@ -58,9 +58,9 @@ def test_equals_trying_all_groupings(affine: bool) -> None:
             )
 
         def message(size: int, costs: Costs = costs) -> float:
-            return costs.exchange_s("all_gather", CARRIER.nbytes(size))
+            return costs.exchange_s("all_gather", TRANSPORT.nbytes(size))
 
-        groups = joint_groups(profile, costs, CARRIER)
+        groups = joint_groups(profile, costs, TRANSPORT)
         buckets = [gather(Segment(names(group), "topk", 0.01)) for group in groups]
         predicted_s = evaluate(plan_of("joint", profile, costs.world_size, buckets), profile, costs).total_s
         assert predicted_s == pytest.approx(by_trying_all(profile, costs.encode, costs.decode, message), rel=1e-9)
@@ -78,7 +78,7 @@ def best_of(profile: Profile, costs: Costs) -> Fusion:
         profile.numel,
         encode=costs.encode.many,
         decode=costs.decode.many,
-        message=lambda sizes: costs.exchange_many_s("all_gather", CARRIER.nbytes_many(sizes)),
+        message=lambda sizes: costs.exchange_many_s("all_gather", TRANSPORT.nbytes_many(sizes)),
     )
 
 
@@ -102,7 +102,7 @@ def test_nothing_to_gain_means_one_group() -> None:
 
 def test_dense_fusion_is_the_same_search() -> None:
     profile, costs = instance_a(), affine_costs()
-    dense = Carrier(None, 1.0, "all_reduce")
+    dense = Transport(None, 1.0, "all_reduce")
     free = Curve.zero().many
 
     def message(sizes: np.ndarray) -> np.ndarray:
@@ -114,10 +114,10 @@ def test_dense_fusion_is_the_same_search() -> None:
 
 
 def test_tensors_without_elements_stay_with_the_next() -> None:
-    assert joint_groups(make_profile([0, 5, 0], [1e-3] * 3), affine_costs(), CARRIER) == [range(0, 3)]
+    assert joint_groups(make_profile([0, 5, 0], [1e-3] * 3), affine_costs(), TRANSPORT) == [range(0, 3)]
     numel = [0, 10**6, 0, 0, 10**6, 0]
     costs = affine_costs(encode=(0, 0), decode=(0, 0), alpha_s=0)
-    assert joint_groups(make_profile(numel, [1e-3] * 6), costs, CARRIER) == [range(0, 2), range(2, 6)]
+    assert joint_groups(make_profile(numel, [1e-3] * 6), costs, TRANSPORT) == [range(0, 2), range(2, 6)]
 
 
 def test_large_models_are_cut_at_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,12 +131,12 @@ def test_large_models_are_cut_at_fewer_places(monkeypatch: pytest.MonkeyPatch) -
 
 def test_many_different_sizes_are_interpolated_to_one_kept_element(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = np.unique(np.random.default_rng(0).integers(1, 10**7, 3000)).astype(float)
-    one_by_one = Carrier("block_topk(block=1)", 0.01, "all_gather")
-    exact = [[carrier.nbytes_many(sizes) for carrier in (CARRIER, one_by_one)]]
-    monkeypatch.setattr("ssfx.schemes.carrier._EXACT_SIZES", 300)
-    exact.append([carrier.nbytes_many(sizes) for carrier in (CARRIER, one_by_one)])
-    for carrier, before, after in zip((CARRIER, one_by_one), *exact, strict=True):
-        assert list(before) == [carrier.nbytes(int(size)) for size in sizes]
+    one_by_one = Transport("block_topk(block=1)", 0.01, "all_gather")
+    exact = [[transport.nbytes_many(sizes) for transport in (TRANSPORT, one_by_one)]]
+    monkeypatch.setattr("ssfx.schemes.transport._EXACT_SIZES", 300)
+    exact.append([transport.nbytes_many(sizes) for transport in (TRANSPORT, one_by_one)])
+    for transport, before, after in zip((TRANSPORT, one_by_one), *exact, strict=True):
+        assert list(before) == [transport.nbytes(int(size)) for size in sizes]
         assert np.abs(after - before).max() <= 8
     assert (exact[0][0] == exact[1][0]).all()
     assert (exact[0][1] != exact[1][1]).any()

@@ -9,16 +9,16 @@ from ssfx.collectives import Load, collectives
 from ssfx.core.errors import ConfigError
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups
-from ssfx.simulator.pricing.timeline import exchange_s
+from ssfx.simulator.pricing.prices import Prices
 
-CARRIERS = {
+TRANSPORTS = {
     "topk": "all_gather",
     "hard_threshold": "all_gather_v",
     "oktopk": "ok_topk",
     "micro": "micro",
     "gtopk": "gtopk",
 }
-every_scheme = pytest.mark.parametrize("scheme", CARRIERS)
+every_scheme = pytest.mark.parametrize("scheme", TRANSPORTS)
 
 
 def caps() -> list[tuple[str, ...]]:
@@ -32,7 +32,7 @@ def test_the_model_is_one_vector_in_one_message(scheme: str) -> None:
     plan = make_plan(scheme, instance_a(), affine_costs(4), {"density": 0.01})
     ((_, lane),) = plan.lanes()
     (segment,) = lane.segments
-    assert lane.collective == CARRIERS[scheme]
+    assert lane.collective == TRANSPORTS[scheme]
     assert segment.tensors == tuple(spec.name for spec in plan.tensors)
     assert segment.density == 0.01
     assert not plan.notes
@@ -52,7 +52,7 @@ def test_what_would_send_as_much_as_an_all_reduce_is_dense_and_noted(scheme: str
     assert plan.buckets == make_plan("ddp", instance_a(), affine_costs(8)).buckets
     ((key, text),) = plan.notes
     assert key == "dense"
-    assert text.startswith(f"t0 to t11: {CARRIERS[scheme]} would send ")
+    assert text.startswith(f"t0 to t11: {TRANSPORTS[scheme]} would send ")
 
 
 def test_the_note_gives_both_traffics() -> None:
@@ -109,8 +109,10 @@ def test_16_bit_values_are_sent_where_the_payload_travels_as_it_is() -> None:
 @pytest.mark.parametrize("scheme", ["oktopk", "micro", "gtopk"])
 def test_the_predicted_exchange_grows_with_latency_and_size(scheme: str) -> None:
     small, large = Load(10**6, 8 * 10**4, 10**4, 8), Load(10**7, 8 * 10**5, 10**5, 8)
-    name = CARRIERS[scheme]
+    name = TRANSPORTS[scheme]
     fast, slow = affine_costs(8), affine_costs(8, alpha_s=4e-5)
-    assert exchange_s(name, small, fast) < exchange_s(name, large, fast)
+    on_fast, on_slow = Prices(fast), Prices(slow)
+    assert on_fast.load_s(name, "topk", small) < on_fast.load_s(name, "topk", large)
     messages = collectives.build(name).traffic(small).messages
-    assert exchange_s(name, small, slow) - exchange_s(name, small, fast) == pytest.approx(2e-5 * messages)
+    later_s = on_slow.load_s(name, "topk", small) - on_fast.load_s(name, "topk", small)
+    assert later_s == pytest.approx(2e-5 * messages)

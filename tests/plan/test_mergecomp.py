@@ -13,14 +13,14 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.contiguous_groups import JointModel
 from ssfx.schemes.search.mergecomp_search import SearchResult, algorithm_2, exhaustive, search_last_cut, terms
+from ssfx.schemes.transport import Transport
 from ssfx.simulator.pricing.timeline import evaluate
 
 A, COSTS = instance_a(), affine_costs()
-CARRIER = Carrier("topk", 0.01, "all_gather")
+TRANSPORT = Transport("topk", 0.01, "all_gather")
 BY_CUT_MS = (15.821, 14.904, 14.903, 14.433, 14.433, 13.376, 13.375, 13.352, 13.453, 14.758, 14.858)
 
 
@@ -63,7 +63,7 @@ def test_worked_example() -> None:
 
 
 def test_worked_terms_of_the_objective() -> None:
-    model = JointModel.of(A, COSTS, CARRIER)
+    model = JointModel.of(A, COSTS, TRANSPORT)
     found = terms(model, [np.array([8])])
     values_s = [found.backward_s, found.compression_s[0], found.exchange_s[0], found.hidden_s[0], found.total_s[0]]
     assert [1e3 * s for s in values_s] == [printed(ms, 4) for ms in (9.05, 3.8284, 3.0830, 2.6091, 13.3524)]
@@ -71,7 +71,7 @@ def test_worked_terms_of_the_objective() -> None:
 
 
 def test_worked_probes_of_the_binary_search() -> None:
-    model, probes = JointModel.of(A, COSTS, CARRIER), []
+    model, probes = JointModel.of(A, COSTS, TRANSPORT), []
 
     def end_s(cut: np.ndarray) -> np.ndarray:
         probes.append(int(cut[0]))
@@ -84,7 +84,7 @@ def test_worked_probes_of_the_binary_search() -> None:
 
 
 def test_worked_run_with_four_groups_stops_at_two() -> None:
-    model = JointModel.of(A, COSTS, CARRIER)
+    model = JointModel.of(A, COSTS, TRANSPORT)
     bests = list(exhaustive(model, 4))
     assert [best.cuts for best in bests[:2]] == [(), (8,)]
     printed_cuts = [np.array([cut]) for cut in (6, 10)]  # one of four groupings that end at the same time
@@ -97,7 +97,7 @@ def test_the_papers_objective_is_the_timeline() -> None:
     for profile, costs in instances(1, 300):
         num = len(profile.tensors)
         cuts = sorted(random.Random(num).sample(range(1, num), min(num - 1, 3)))
-        model = JointModel.of(profile, costs, CARRIER)
+        model = JointModel.of(profile, costs, TRANSPORT)
         plan = planned(profile, costs, cuts=",".join(map(str, cuts)))
         expected_s = total_s(plan, profile, costs)
         assert terms(model, [np.array([cut]) for cut in cuts]).total_s[0] == pytest.approx(expected_s, rel=1e-9)
@@ -112,7 +112,7 @@ def test_two_groups_equal_trying_every_cut() -> None:
 
 def test_more_groups_equal_trying_all_cuts() -> None:
     for profile, costs in instances(3, 120, most=7):
-        model = JointModel.of(profile, costs, CARRIER)
+        model = JointModel.of(profile, costs, TRANSPORT)
         bests = list(exhaustive(model, model.num_pieces))
         assert len(bests) == model.num_pieces
         for groups, best in enumerate(bests, start=1):
@@ -159,16 +159,15 @@ def counted(model: JointModel) -> tuple[JointModel, Counter[str]]:
 def test_the_work_is_linear() -> None:
     for num in (100, 1000, 4000):
         profile = make_profile(*random_instance(random.Random(num), num))
-        model, count = counted(JointModel.of(profile, COSTS, CARRIER))
+        model, count = counted(JointModel.of(profile, COSTS, TRANSPORT))
         list(exhaustive(model, 2))
         assert count["groups"] <= 2 * num
 
 
 def test_one_worker_and_one_tensor_make_one_group() -> None:
     assert len(planned(costs=affine_costs(1)).buckets) == 1
-    for search in ("exhaustive", "measured"):
-        assert len(planned(make_profile([5], [1e-3]), search=search).buckets) == 1
-        assert len(planned(make_profile([5, 9], [1e-3] * 2), search=search).buckets) in (1, 2)
+    assert len(planned(make_profile([5], [1e-3])).buckets) == 1
+    assert len(planned(make_profile([5, 9], [1e-3] * 2)).buckets) in (1, 2)
 
 
 def test_additive_payloads_and_density_one_are_cut_by_their_all_reduce() -> None:
@@ -190,21 +189,11 @@ def test_given_cuts() -> None:
     assert positions(planned(hollow, cuts="1")) == positions(planned(hollow, cuts="4")) == [[0, 1, 2, 3, 4]]
 
 
-def test_measuring_starts_in_the_middle() -> None:
-    assert positions(planned(search="measured")) == [list(range(6)), list(range(6, 12))]
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"max_groups": 1}, "max_groups must be at least 2, got 1"),
-        ({"step": 3}, "step=3 has no effect here; drop it or set search=measured"),
-        ({"probe_iters": 5}, "probe_iters=5 has no effect here"),
-        ({"search": "measured", "max_groups": 3}, "max_groups=3 has no effect here; drop it or set search=exhaustive"),
-        ({"search": "measured", "probe_iters": 0}, "probe_iters must be at least 1"),
-        ({"cuts": "8", "search": "measured"}, "search=measured has no effect here"),
         ({"cuts": "8", "max_groups": 3}, "max_groups=3 has no effect here"),
-        ({"cuts": "8", "step": 3}, "step=3 has no effect here"),
         ({"cuts": "8,6"}, 'cuts must be ascending numbers of tensors, such as "8" or "6,10"; got \'8,6\''),
         ({"cuts": "0"}, "cuts must be ascending"),
         ({"cuts": "a"}, "cuts must be ascending"),

@@ -16,8 +16,8 @@ from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
-from ssfx.schemes.carrier import sparse_carrier
 from ssfx.schemes.omgs import Decision, decisions
+from ssfx.schemes.transport import sparse_transport
 from ssfx.simulator.pricing.timeline import evaluate
 
 A, COSTS = instance_a(), affine_costs()
@@ -165,7 +165,7 @@ def test_gap_to_the_best_grouping(
     monkeypatch: pytest.MonkeyPatch, rule: str, launch_overhead: bool, fewest_best: int, mean: float, worst: float
 ) -> None:
     """The rule sees neither what decoding a group costs nor that the device is held up for all later tensors."""
-    monkeypatch.setattr("ssfx.schemes.omgs.twice", sparse_carrier)  # the best grouping gathers once
+    monkeypatch.setattr("ssfx.schemes.omgs.twice", sparse_transport)  # the best grouping gathers once
     gaps = gaps_to_the_best(rule, launch_overhead)
     assert min(gaps) > -1e-9
     assert sum(gap < 1e-9 for gap in gaps) >= fewest_best

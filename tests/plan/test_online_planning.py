@@ -9,7 +9,7 @@ import pytest
 
 import ssfx
 from ssfx.schemes import schemes
-from ssfx.schemes.online_planning import CutSearch, OnlinePlanning
+from ssfx.schemes.online_planning import OnlinePlanning, PlanLimits
 
 PACKAGE = Path(ssfx.__file__).parent
 OUTSIDE = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "schemes"]
@@ -54,7 +54,6 @@ def test_every_scheme_says_what_it_observes_and_compresses_with(name: str) -> No
     assert online.compressor == entry.compressor
     assert online.observed_steps == (0 if entry.in_rounds else 5 if entry.profiled else 1)
     assert (online.limits is not None) == (online.to_measure is not None) == entry.chooses
-    assert online.search is None
     assert online.density_warmup_steps == online.run_steps == 0
 
 
@@ -66,11 +65,7 @@ def test_every_scheme_says_what_it_observes_and_compresses_with(name: str) -> No
         ("per_tensor", {"density_warmup": 8, "density": 0.1}, {"density_warmup_steps": 8, "density": 0.1}),
         ("ssfusion_oi", {"profile_iters": 7}, {"observed_steps": 7}),
         ("omgs", {"profile_iters": 7}, {"observed_steps": 7}),
-        (
-            "mergecomp",
-            {"search": "measured", "step": 3, "probe_iters": 4, "probe_warmup": 1},
-            {"search": CutSearch(stride=3, probe_steps=4, warmup_probes=1)},
-        ),
+        ("mergecomp", {"profile_iters": 7}, {"observed_steps": 7}),
         (
             "auto",
             {"trial_iters": 2, "run_steps": 9, "compressor": "topk"},
@@ -84,11 +79,8 @@ def test_options_arrive_as_what_they_ask(scheme: str, given: dict[str, Any], ask
 
 
 def test_auto_holds_plans_to_its_limits() -> None:
-    given = {"replan_after": 3, "replan_above": 0.5, "error_budget": 0.25}
-    limits = schemes["auto"].online(given).limits
-    assert limits is not None
-    assert (limits.window_steps, limits.time_change, limits.error) == (3, 0.5, 0.25)
-    assert limits.gentler(given, 0.5)["error_budget"] < 0.25
+    limits = schemes["auto"].online({"replan_after": 3, "replan_above": 0.5}).limits
+    assert limits == PlanLimits(window_steps=3, time_change=0.5)
 
 
 def test_the_length_and_the_clipping_of_a_run_and_the_size_of_a_node_go_to_schemes_that_ask() -> None:
@@ -101,4 +93,4 @@ def test_the_length_and_the_clipping_of_a_run_and_the_size_of_a_node_go_to_schem
 
 
 def test_a_scheme_that_says_nothing_observes_one_step_and_keeps_its_plan() -> None:
-    assert OnlinePlanning() == OnlinePlanning(observed_steps=1, trial_steps=0, search=None, limits=None)
+    assert OnlinePlanning() == OnlinePlanning(observed_steps=1, trial_steps=0, limits=None)

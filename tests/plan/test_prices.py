@@ -20,8 +20,8 @@ from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads
 from ssfx.planning.plan import Bucket, Lane, Plan, Segment, launch_in_order
 from ssfx.planning.profile import Profile
 from ssfx.schemes import schemes
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.transport import keeps_fraction
 from ssfx.simulator import simulate
 from ssfx.simulator.pricing.degenerate import degenerated
 from ssfx.simulator.pricing.timeline import evaluate

@@ -15,9 +15,9 @@ from plan.options import paper_plan as make_plan
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan, Segment
 from ssfx.planning.profile import Profile
-from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, BufferRules
 from ssfx.schemes.search.ssfusion_selection import best_split, choose_host, compensated_density, select_eq2, split_times
+from ssfx.schemes.transport import Transport
 from ssfx.simulator.pricing.message_sizes import segment_bytes
 from ssfx.simulator.pricing.timeline import evaluate
 
@@ -29,7 +29,7 @@ def equal(profile: Profile, costs: Costs, groups: int = 3, density: float = 0.01
     num = len(profile.tensors)
     size = max(1, num // groups)
     ranges = [range(start, min(start + size, num)) for start in range(0, num, size)]
-    buckets = BufferPlanner(profile, costs, Carrier("topk", density, "all_gather")).buckets(Knobs(), ranges)
+    buckets = BufferPlanner(profile, costs, Transport("topk", density, "all_gather")).buckets(BufferRules(), ranges)
     return plan_of("ssfusion_naive", profile, costs.world_size, buckets)
 
 
@@ -190,7 +190,7 @@ def admissible(profile: Profile, density: float) -> Iterator[Plan]:
 
 
 def test_the_payloads_are_the_compressors_own() -> None:
-    assert Carrier("topk", 0.01, "all_gather").nbytes(10_000) == 800
-    assert Carrier("topk(value_dtype=float16)", 0.01, "all_gather").nbytes(10_000) == 600
-    assert Carrier("topk", 0.01, "all_gather").nbytes(0) == 0
-    assert Carrier(None, 1.0, "all_reduce").nbytes(100, dtype="bfloat16") == 200
+    assert Transport("topk", 0.01, "all_gather").nbytes(10_000) == 800
+    assert Transport("topk(value_dtype=float16)", 0.01, "all_gather").nbytes(10_000) == 600
+    assert Transport("topk", 0.01, "all_gather").nbytes(0) == 0
+    assert Transport(None, 1.0, "all_reduce").nbytes(100, dtype="bfloat16") == 200

@@ -12,9 +12,9 @@ from plan.options import paper_plan as make_plan
 
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan, Segment
-from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.exact_groups import joint_groups
-from ssfx.schemes.search.ssfusion_buffers import Buffer, BufferPlanner, Knobs
+from ssfx.schemes.search.ssfusion_buffers import Buffer, BufferPlanner, BufferRules
+from ssfx.schemes.transport import Transport
 from ssfx.simulator.pricing.message_sizes import lane_bytes, plan_bytes
 from ssfx.simulator.pricing.timeline import evaluate
 
@@ -22,7 +22,7 @@ A = instance_a()
 COSTS = affine_costs()
 P64 = affine_costs(64, alpha_s=2e-6)
 TOPK = {"compressor": "topk"}
-CARRIER = Carrier("topk", 0.01, "all_gather")
+TRANSPORT = Transport("topk", 0.01, "all_gather")
 CUPCAKE = [range(0, 8), range(8, 12)]
 
 
@@ -117,11 +117,11 @@ def test_per_tensor_with_given_groups() -> None:
 
 
 def test_best_fusion_groups_and_its_time() -> None:
-    assert joint_groups(A, COSTS, CARRIER) == CUPCAKE
+    assert joint_groups(A, COSTS, TRANSPORT) == CUPCAKE
     joint = [gather(Segment(names(group), "topk", 0.01)) for group in CUPCAKE]
     assert total_ms(plan_of("joint", A, 8, joint)) == printed(13.3524, 4)
     assert total_ms(make_plan("fused_all", A, COSTS, TOPK)) == printed(15.4715, 4)
-    assert joint_groups(A, P64, CARRIER) == [range(0, 2), range(2, 4), range(4, 12)]
+    assert joint_groups(A, P64, TRANSPORT) == [range(0, 2), range(2, 4), range(4, 12)]
 
 
 def test_selection_and_density() -> None:
@@ -136,7 +136,7 @@ def test_elements_sent_meet_the_budget() -> None:
     plan = make_plan("ssfusion_naive", A, COSTS, TOPK)
     sent = [
         sum(
-            plan.numel(s) if s.dense else Carrier("topk", s.density, "").nbytes(plan.numel(s)) // 8
+            plan.numel(s) if s.dense else Transport("topk", s.density, "").nbytes(plan.numel(s)) // 8
             for s in lane.segments
         )
         for _, lane in plan.lanes()
@@ -156,7 +156,7 @@ def test_offloaded_tensors() -> None:
 
 
 def test_separation_table() -> None:
-    planner = BufferPlanner(A, COSTS, CARRIER)
+    planner = BufferPlanner(A, COSTS, TRANSPORT)
     first = Buffer(range(0, 8), frozenset({0, 2, 4, 6}), (59_842.32 - 4072) / (5_984_232 - 4072))
     second = Buffer(range(8, 12), frozenset({0, 2}), (2726.4 - 1088) / (272_640 - 1088))
     times_ms = [1e3 * t for t in planner.split_times(first)]
@@ -236,8 +236,8 @@ def test_dense_tensors_of_real_models(model: str, density: float, num_dense: int
     profile = make_profile(numel, [1.0] * len(numel))  # so slow a backward that Eq. 2 never holds
     size = max(1, len(numel) // 20)
     ranges = [range(start, min(start + size, len(numel))) for start in range(0, len(numel), size)]
-    planner = BufferPlanner(profile, COSTS, Carrier("topk", density, "all_gather"))
-    plan = plan_of("ssfusion_naive", profile, COSTS.world_size, planner.buckets(Knobs(), ranges))
+    planner = BufferPlanner(profile, COSTS, Transport("topk", density, "all_gather"))
+    plan = plan_of("ssfusion_naive", profile, COSTS.world_size, planner.buckets(BufferRules(), ranges))
     assert sum(len(found) for found in dense_sets(plan)) == num_dense
     found = min(s.density for _, lane in plan.lanes() for s in lane.segments if not s.dense)
     assert found == pytest.approx(smallest, abs=1e-5)

@@ -22,8 +22,8 @@ from ssfx.core.errors import ConfigError
 from ssfx.runtime.message import all_finite
 from ssfx.runtime.message_layout import MessageLayout
 from ssfx.schemes import schemes
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.make_plan import make_plan
+from ssfx.schemes.transport import keeps_fraction
 from ssfx.simulator.pricing.message_sizes import lane_bytes
 
 DTYPES = get_args(ValueDtype)

@@ -10,7 +10,7 @@ from runtime.test_conformance import assert_same
 from ssfx.compressors import build, compressors
 from ssfx.compressors.memories import check_pair, memories
 from ssfx.core.errors import ConfigError
-from ssfx.schemes.carrier import keeps_fraction
+from ssfx.schemes.transport import keeps_fraction
 
 Options = dict[str, Any]
 

@@ -30,8 +30,8 @@ def budget_said(rows: Iterable[Row]) -> list[str]:
     """Return a caption line that names the budget of the rows of scheme=auto; none without such rows."""
     given = set()
     for case in (row.case for row in rows if row.case.scheme == AUTO):
-        own = {"density": case.density, "compressor": case.compressor}
-        own |= {key: case.scheme_options.get(key) for key in ("quality", "error_budget")}
+        quality = case.scheme_options.get("quality")
+        own = {"density": case.density, "compressor": case.compressor, "quality": quality}
         words = " ".join(f"{key}={value}" for key, value in own.items() if value is not None)
         given.add(words or "quality=normal")
     return [f"{_FIRST} that its budget allows ({', '.join(sorted(given))})."] if given else []

@@ -24,8 +24,8 @@ from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.recorded_times import recorded_system
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Bucket
-from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, BufferRules
+from ssfx.schemes.transport import Transport
 from ssfx.simulator.pricing.message_sizes import payload_bytes
 
 # ---- Eqs. 1, 3 and 4: formulas of exchanges, against measured ones of emulated hosts ---------------------------------
@@ -242,12 +242,12 @@ def buffers(model: str, keep: Keep) -> Mapping[str, int]:
     work, on = model_work(MODELS[model]), cluster(CLUSTER)
     profile = profile_for(work.model, on, work.batch_size, work.optimizer)
     costs = costs_on(on, COMPRESSOR, DENSITY)
-    planner = BufferPlanner(profile, costs, Carrier(COMPRESSOR, DENSITY, "all_gather"))
+    planner = BufferPlanner(profile, costs, Transport(COMPRESSOR, DENSITY, "all_gather"))
     gap_s = {spec.name: gap for spec, gap in zip(profile.tensors, profile.ready_gap_s, strict=True)}
     numel = {spec.name: spec.numel for spec in profile.tensors}
 
     counts = {"fits": 0, "dense": 0, "neither": 0}
-    for before, bucket in pairwise(planner.buckets(Knobs(keep=keep))):
+    for before, bucket in pairwise(planner.buckets(BufferRules(keep=keep))):
         names = sorted(_tensors(bucket), key=list(numel).index)
         packed = _tensors(bucket, compressed=True)
         shares_s = dict(zip(names, costs.shares_s([numel[name] for name in names]), strict=True))

@@ -14,8 +14,8 @@ from ssfx.perf_model.timing_model import TimingModel
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, ring_exchange
 from ssfx.planning.plan import Bucket, Lane, Placement, Plan, Segment, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
-from ssfx.schemes.carrier import Carrier
-from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, Knobs
+from ssfx.schemes.search.ssfusion_buffers import BufferPlanner, BufferRules
+from ssfx.schemes.transport import Transport
 from ssfx.simulator import Simulated, simulate
 
 # ---- small examples: real plans of a few tensors, and one simulated step on an invented cluster ---------------------
@@ -90,8 +90,8 @@ BUFFERS = (range(0, 4), range(4, 7))
 def planned(variant: str) -> Plan:
     """Return the plan for EXAMPLE of a variant of SSFusion: naive, or o and i in any order."""
     letters = "" if variant == "naive" else variant
-    planner = BufferPlanner(EXAMPLE.profile, EXAMPLE.costs, Carrier(COMPRESSOR, KEPT, "all_gather"))
-    buckets = planner.buckets(Knobs(offload="o" in letters, interleave="i" in letters), BUFFERS)
+    planner = BufferPlanner(EXAMPLE.profile, EXAMPLE.costs, Transport(COMPRESSOR, KEPT, "all_gather"))
+    buckets = planner.buckets(BufferRules(offload="o" in letters, interleave="i" in letters), BUFFERS)
     return EXAMPLE.plan(*buckets, scheme=f"ssfusion_{variant}")
 
 

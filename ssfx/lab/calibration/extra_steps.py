@@ -37,10 +37,10 @@ from ssfx.lab.calibration.long_runs import (
 )
 from ssfx.lab.results.store import read_rows
 from ssfx.perf_model.operator_counts import model_work
-from ssfx.schemes.carrier import keeps_fraction
 from ssfx.schemes.search import extra_steps
 from ssfx.schemes.search.extra_steps import NOISE, counted_in, height, variant
 from ssfx.schemes.search.recorded_network import Network, family_of, in_words
+from ssfx.schemes.transport import keeps_fraction
 
 SOURCE = "long_quality_local.jsonl"
 """The file of rows."""

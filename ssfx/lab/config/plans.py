@@ -19,8 +19,6 @@ from ssfx.perf_model.shipped_profiles import is_shipped, load_shipped
 from ssfx.perf_model.target import target_of
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
-from ssfx.schemes.online_planning import CutSearch
-from ssfx.schemes.search.measured_search import most_probes
 from ssfx.simulator.pricing.device_memory import device_memory, sharded_memory
 
 
@@ -111,20 +109,10 @@ def _density(case: Case) -> float:
 def _check_warmup(case: Case) -> None:
     scheme = schemes[case.scheme]
     if scheme.profiled and case.world_size > 1 and case.sharding == "none":
-        online = scheme.online(case.plan_options)
-        observed = online.observed_steps
-        if online.search is not None:
-            observed += _search_steps(case, online.search)
+        observed = scheme.online(case.plan_options).observed_steps
         if case.warmup_steps <= observed:
             steps = "" if case.steps > observed + 3 else f" steps={2 * (observed + 3)}"
             raise ConfigError(
                 f"scheme={case.scheme} profiles for {observed} steps and then plans, which warmup_steps="
                 f"{case.warmup_steps} would time as training; use warmup_steps={observed + 3}{steps}"
             )
-
-
-def _search_steps(case: Case, search: CutSearch) -> int:
-    """Return the steps that a measured search may take; a model without a shipped profile is taken for a large one."""
-    num_tensors = len(load_shipped(case.model).tensors) if is_shipped(case.model) else 1000
-    probes = most_probes(num_tensors, step=search.stride, warmup=search.warmup_probes)
-    return probes * (search.probe_steps + 1)

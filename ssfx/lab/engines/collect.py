@@ -116,7 +116,6 @@ def _statistics(case: Case, records: Sequence[StepRecord]) -> dict[str, float | 
     def median(name: str) -> float:
         return float(statistics.median(getattr(record, name) for record in records))
 
-    kept_back = [record.kept_back for record in records if record.kept_back is not None]
     iteration_s = median("iteration_s")
     parts = {name: median(name) for name in ("forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s")}
     return {
@@ -132,7 +131,6 @@ def _statistics(case: Case, records: Sequence[StepRecord]) -> dict[str, float | 
         "achieved_density": _mean([record.achieved_density for record in records]),
         "tensor_missing_rate": _mean([record.tensor_missing_rate for record in records]),
         "loss": _mean([record.loss for record in records[-LOSS_STEPS:]]),
-        **({"kept_back": statistics.fmean(kept_back)} if kept_back else {}),
     }
 
 

@@ -22,7 +22,6 @@ from ssfx.lab.engines.torchrun import Torchrun
 QUALITY = (
     "achieved_density",
     "tensor_missing_rate",
-    "kept_back",
     "loss",
     "top1",
     "top5",

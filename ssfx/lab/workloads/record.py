@@ -61,8 +61,6 @@ class StepRecord:
     """Whether a scheme only observed this step, before it plans, or tried one of several plans in it."""
     plan_s: float = 0.0
     """Planning at the end of the step."""
-    kept_back: float | None = None
-    """The residual's norm over that of what there was to send; None where it was not measured."""
 
     def __post_init__(self) -> None:
         for name in _NOT_NEGATIVE:

@@ -132,7 +132,6 @@ class NoExchange:
     tensor_missing_rate: float | None = 0.0
     observed: bool = False
     plan_s: float = 0.0
-    kept_back: float | None = None
 
 
 def make_optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
@@ -344,5 +343,4 @@ class Stepper:
             density_ratios=binned(stats.density_ratios),
             observed=stats.observed,
             plan_s=stats.plan_s,
-            kept_back=stats.kept_back,
         )

@@ -1,14 +1,11 @@
-"""What `auto` may send with: kinds of exchange under a quality, density, error or compressor that was asked for."""
+"""What `auto` may send with: kinds of exchange under a quality, density or compressor that was asked for."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
-from ssfx.schemes.carrier import check_density, keeps_fraction
 from ssfx.schemes.search.auto_methods import Calls, Kind
 from ssfx.schemes.search.extra_steps import (
     MORE_STEPS,
@@ -19,6 +16,7 @@ from ssfx.schemes.search.extra_steps import (
     steps_of_method,
 )
 from ssfx.schemes.search.recorded_network import Network
+from ssfx.schemes.transport import check_density, keeps_fraction
 
 USUAL_DENSITY = 0.01
 """Of a compressor that selects, where none was asked for: as with other schemes."""
@@ -30,10 +28,6 @@ WHOLE = (DENSE, HALF_IN_32, HALF)
 FOUR_BITS = "qsgd(bits=4,bucket=48,norm=max)"
 EIGHT_BITS = "qsgd(norm=max)"
 """Levels whose error may be fed back: buckets smaller than the square of their number."""
-PLAIN_BELOW = (1 << 10, 1 << 13, 1 << 16)
-"""Sizes below which tensors may travel dense in the gather of others."""
-LOWEST, HIGHEST = 1e-4, 0.9
-"""Densities that an error budget may lead to; more than the highest is dense."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +49,6 @@ def budget(
     quality: Quality,
     density: float | None,
     compressor: str | None,
-    error: float | None,
-    leave_out: bool,
     ranks_per_node: int,
     train_steps: int = TRAIN_STEPS,
     network: Network | None = None,
@@ -70,8 +62,6 @@ def budget(
             check_density(compressor, density)
         given = _of_compressor(compressor, USUAL_DENSITY if density is None else density)
         found = Budget((DENSE, *given), f"compressor={compressor}{_at(compressor, density)} or dense")
-    elif error is not None:
-        found = _within_error(error)
     elif density is not None:
         kinds = WHOLE if density == 1 else (*WHOLE, *_at_density(density), *_of_every_element())
         found = Budget(kinds, f"density={density:g}, whatever it costs in steps")
@@ -82,14 +72,13 @@ def budget(
     usable: list[Kind] = []
     reasons = list(found.left_out)
     for kind in _variants(found.kinds, ranks_per_node):
-        if kind.leaves_tensors_out and not leave_out:
+        if kind.leaves_tensors_out:
             continue
         if reason := _impossible(kind, costs):
             reasons.append(f"{kind.words}: {reason}")
         else:
             usable.append(kind)
-    if not leave_out:
-        reasons.append("selections over several tensors, which may leave some out (leave_out=true allows them)")
+    reasons.append("selections over several tensors, which may leave some out")
     return replace(found, kinds=tuple(usable), left_out=tuple(dict.fromkeys(reasons)))
 
 
@@ -101,30 +90,20 @@ def _at(compressor: str, density: float | None) -> str:
 
 
 def _at_density(density: float) -> Iterator[Kind]:
-    """Yield the kinds that send a fraction of the elements; those over several tensors are sorted out later."""
+    """Yield the kinds that send a fraction of each tensor's elements."""
     for half in ("", "(value_dtype=float16)"):
         words = " with 16-bit values" if half else ""
-        gathered = Kind(f"top-k of each tensor gathered{words}", "all_gather", f"dgc{half}", density, "each")
-        yield from _with_plain(gathered)
+        gathered = f"top-k of each tensor gathered{words}"
+        yield Kind(gathered, "all_gather", f"dgc{half}", density, "each", compensates=True)
         yield Kind(f"the positions of one rank's top-k{words}, summed", "all_reduce", f"cltk{half}", density, "each")
     yield Kind("agreed blocks summed", "all_reduce", "block_topk(agreed=True)", density, "each")
     yield Kind("shards exchanged, then gathered", "a2a_ag", "dgc", density, "alone")
-    yield Kind("top-k of several tensors gathered", "all_gather", "dgc", density)
-    yield Kind("one rank's top-k of several tensors, summed", "all_reduce", "cltk", density)
     for name, words in (
         ("micro", "disjoint shards (MiCRO)"),
         ("spar_reduce_scatter", "sparse reduce-scatter (SparDL)"),
         ("ok_topk", "sparse regions (Ok-Topk)"),
     ):
         yield Kind(words, name, "topk", density, "alone")
-        yield Kind(f"{words} of several tensors", name, "topk", density)
-
-
-def _with_plain(kind: Kind) -> Iterator[Kind]:
-    """Yield a kind, and itself with small tensors dense in the same message, as SSFusion sends them."""
-    yield kind
-    for below in PLAIN_BELOW:
-        yield replace(kind, words=f"{kind.words}, tensors below {below} elements dense with it", plain_below=below)
 
 
 def _of_every_element() -> Iterator[Kind]:
@@ -149,14 +128,11 @@ def _of_compressor(spec: str, density: float) -> Iterator[Kind]:
         calls: Calls = "each" if selects else "joint"
         yield Kind(f"{spec} summed", "all_reduce", spec, kept, calls)
     else:
-        yield from _with_plain(Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each"))
-    if selects:
-        collective = "all_reduce" if one.additive else "all_gather"
-        yield Kind(f"{spec} of several tensors", collective, spec, kept)
+        yield Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each", compensates=selects)
+    if selects and one.sparse and not one.additive:
+        yield Kind(f"{spec}, shards exchanged, then gathered", "a2a_ag", spec, kept, "alone")
     if spec == "topk":
-        for kind in _at_density(density):
-            if kind.compressor == "topk":
-                yield kind
+        yield from (kind for kind in _at_density(density) if kind.compressor == "topk")
 
 
 def _variants(kinds: tuple[Kind, ...], ranks_per_node: int) -> Iterator[Kind]:
@@ -211,51 +187,3 @@ def _measured(quality: Quality, train_steps: int, network: Network | None) -> Bu
         f"upper end of what recorded runs say of {'any network' if network is None else network.text}"
     )
     return Budget(tuple(kinds), words, tuple(reasons), promises=True)
-
-
-# ---- an error budget ------------------------------------------------------------------------------------------------
-
-
-def _within_error(error: float) -> Budget:
-    """Return the kinds whose relative error on normally distributed gradients is at most `error`.
-
-    Real gradients have heavier tails, so that selections keep back less; the runtime measures what they do. What
-    factors of low rank keep back depends on the gradient alone, so they are left out.
-    """
-    kinds = [*WHOLE]
-    density = density_for(error)
-    if density is not None:
-        kinds += _at_density(density)
-    kinds += [
-        kind for kind in _of_every_element() if kind.calls == "each" and _QUANTISED[str(kind.compressor)] <= error
-    ]
-    words = f"error_budget={error:g}, the share of a gradient's norm that is kept back, of normal distributions"
-    if density is not None:
-        words += f": density {density:.3g}"
-    return Budget(tuple(kinds), words, ("low rank: its error is not known before it is measured",), promises=True)
-
-
-_QUANTISED = {"onebit": math.sqrt(1 - 2 / math.pi), FOUR_BITS: 0.14}
-"""Relative errors of quantisers on normal distributions: signs with two means, and 7 levels of the largest of 48."""
-
-
-def kept_back(density: float) -> float:
-    """Return the share of the norm that the smallest elements of a normal distribution have, but for `density`."""
-    if density >= 1:
-        return 0.0
-    normal = NormalDist()
-    edge = normal.inv_cdf(1 - density / 2)
-    return math.sqrt(max(0.0, 1 - density - 2 * edge * normal.pdf(edge)))
-
-
-def density_for(error: float) -> float | None:
-    """Return the least density that keeps back no more than `error`; None where that is nearly everything."""
-    low, high = LOWEST, HIGHEST
-    if kept_back(high) > error:
-        return None
-    if kept_back(low) <= error:
-        return low
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if kept_back(middle) <= error else (middle, high)
-    return high

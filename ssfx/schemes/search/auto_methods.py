@@ -1,6 +1,6 @@
 """The exchanges that `auto` chooses from: how a method divides a bucket into messages and compressor calls.
 
-A method has a main kind, and may send the tensors below a size by another one, in a message of their own.
+A method has a main kind, and may send the smallest tensors by another one, in a message of their own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,8 @@ from typing import Literal
 
 from ssfx.compressors import build
 from ssfx.core.spec import name_of
-from ssfx.planning.plan import Bucket, Lane, Segment, TensorSpec
+from ssfx.planning.plan import Bucket, Lane, Placement, Segment, TensorSpec
+from ssfx.schemes.search.ssfusion_selection import compensated_density
 
 Calls = Literal["joint", "each", "alone"]
 
@@ -30,8 +31,10 @@ class Kind:
     calls: Calls = "joint"
     """joint: one segment for all tensors. each: a segment for every tensor, in one message. alone: a message for every
     tensor."""
-    plain_below: int = 0
-    """Tensors of fewer elements are in the same message as they are; with calls=each in a gather."""
+    compensates: bool = False
+    """What small tensors of a bucket send dense is made up for by a lower density of the others, as in SSFusion."""
+    on_host: frozenset[str] = frozenset()
+    """Tensors that are compressed on the host; with calls=each."""
 
     @property
     def dense(self) -> bool:
@@ -62,9 +65,8 @@ class Kind:
             if not spec.numel:
                 empty += (spec.name,)
                 continue
-            plain = spec.numel < self.plain_below
-            chosen = (None, 1.0) if plain else (self.compressor, self.density)
-            segments.append(Segment((*empty, spec.name), *chosen))
+            placement: Placement = "host" if spec.name in self.on_host else "device"
+            segments.append(Segment((*empty, spec.name), self.compressor, self.density, placement))
             empty = ()
         segments[-1] = replace(segments[-1], tensors=segments[-1].tensors + empty)
         if self.calls == "each":
@@ -75,39 +77,33 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a bucket is sent: tensors of at least `threshold` elements by `main`, the others by `small`."""
+    """How a bucket is sent: by `main`, but for the tensors in `apart`, which `small` sends."""
 
     main: Kind
     small: Kind | None = None
-    threshold: int = 0
-
-    @property
-    def words(self) -> str:
-        """The method in words."""
-        if self.small is None:
-            return self.main.words
-        return f"{self.main.words}, tensors below {self.threshold} elements {self.small.words}"
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds it uses."""
-        return (self.main,) if self.small is None else (self.main, self.small)
+    apart: frozenset[str] = frozenset()
 
     def takes(self, spec: TensorSpec) -> bool:
         """Return whether `main` sends the tensor."""
-        return self.small is None or spec.numel >= self.threshold
+        return spec.name not in self.apart
 
     def bucket(self, tensors: Sequence[TensorSpec]) -> Bucket:
         """Return the bucket for `tensors` of one dtype; without any elements it is one dense message."""
         if not any(spec.numel for spec in tensors):
             return Bucket((Lane("all_reduce", (Segment(tuple(spec.name for spec in tensors)),)),))
+        if self.main.compensates:
+            # SSFusion, section IV-B: what goes dense fills at most the budget d N of the bucket, and all else has the
+            # density (d N - N_dense) / (N - N_dense).
+            whole = sum(spec.numel for spec in tensors)
+            apart = [spec for spec in tensors if not self.takes(spec)]
+            own = replace(self, apart=frozenset(smallest(apart, self.main.density * whole)))
+            dense = sum(spec.numel for spec in tensors if not own.takes(spec))
+            density = compensated_density(whole, dense, self.main.density)
+            return replace(own, main=replace(self.main, density=density, compensates=False)).bucket(tensors)
         main = [spec for spec in tensors if self.takes(spec)]
         small = [spec for spec in tensors if not self.takes(spec)]
         if self.small is None or not small:
-            kind = self.main
-            if all(spec.numel < kind.plain_below for spec in tensors):
-                kind = Kind("dense", "all_reduce")
-            return Bucket(tuple(kind.lanes(tensors)))
+            return Bucket(tuple(self.main.lanes(tensors)))
         if not any(spec.numel for spec in main):
             return Bucket(tuple(self.small.lanes(tensors)))
         if not any(spec.numel for spec in small):
@@ -122,7 +118,7 @@ def chooses(compressor: str) -> bool:
     return layout != whole
 
 
-def methods(kinds: Iterable[Kind]) -> list[Method]:
+def methods(kinds: Iterable[Kind], tensors: Sequence[TensorSpec]) -> list[Method]:
     """Return the methods that `kinds` make: each alone, and each that compresses with small tensors uncompressed.
 
     What goes with the small tensors is dense or cast to 16 bits, whichever of them there are.
@@ -132,18 +128,35 @@ def methods(kinds: Iterable[Kind]) -> list[Method]:
     found = [Method(kind) for kind in every]
     small = [kind for kind in plain if kind.collective == "all_reduce"]
     for kind in every:
-        if kind not in plain and not kind.plain_below:
-            found += [Method(kind, one, threshold) for one in small for threshold in _thresholds(kind)]
+        if kind not in plain:
+            found += [Method(kind, one, names) for one in small for names in _apart(kind, tensors)]
     return found
 
 
-def _thresholds(kind: Kind) -> tuple[int, ...]:
-    """Return the sizes below which tensors may travel uncompressed: about where compressing saves no bytes, and more.
+def _apart(kind: Kind, tensors: Sequence[TensorSpec]) -> Iterator[frozenset[str]]:
+    """Yield which tensors may travel uncompressed: about those of which compressing saves no bytes, and more.
 
-    A factored matrix is never small; what is not one travels as it is in the message of the factors.
+    With compensation also the smallest ones. A factored matrix is never small; what is not one travels as it is in the
+    message of the factors.
     """
     if kind.calls == "joint":
-        return ()
-    if kind.calls == "alone":
-        return (1 << 16, 1 << 20)
-    return (1 << 12, 1 << 16)
+        return
+    for below in (1 << 16, 1 << 20) if kind.calls == "alone" else (1 << 12, 1 << 16):
+        yield frozenset(spec.name for spec in tensors if spec.numel < below)
+    if kind.compensates:
+        budget = kind.density * sum(spec.numel for spec in tensors)
+        for order in (tensors, tensors[::-1]):  # of many layers alike the first or the last ones
+            names = smallest(order, budget)
+            yield frozenset(names)
+            yield frozenset(names[:-1])  # Eq. 2 of SSFusion stops before its budget is reached
+
+
+def smallest(tensors: Sequence[TensorSpec], elements: float) -> list[str]:
+    """Return the names of the smallest tensors, of equal ones the first, until they have so many elements."""
+    names = []
+    for spec in sorted(tensors, key=lambda spec: spec.numel):
+        if elements <= 0:
+            break
+        elements -= spec.numel
+        names.append(spec.name)
+    return names

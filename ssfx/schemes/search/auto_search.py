@@ -94,14 +94,19 @@ class _Rest:
 
 def _forward(tables: Tables, rest: _Rest, best_s: float, width: int, count: int) -> list[Choice]:
     """Go through the cuts with up to `width` labels each; plans that end after `best_s` may be lost."""
+    # As in exact_groups: e is encoding so far, E when the network is free, t decoding so far; p = E + t, q = e + t.
     last = len(tables.cuts) - 1
     p, q = np.zeros(1), np.zeros(1)
     buckets, cut, parent, method = (np.zeros(1, dtype=np.int64) for _ in range(4))
     for end in range(1, last + 1):
         encode, decode = tables.device[:, end, cut], tables.decode[:, end, cut]
+        # A bucket from every label's cut to this one, by every method: e' = e + encode, t' = t + decode,
+        # E' = max(E, ready + e', back from the host) + message. What is decoded before does not delay the host.
         new_q = (q + encode + decode).ravel()
-        new_p = (np.maximum(p, tables.ready_s[end] + q + encode) + decode + tables.message[:, end, cut]).ravel()
+        ready_s = np.maximum(tables.ready_s[end] + q + encode, tables.host_s[:, end, cut])
+        new_p = (np.maximum(p, ready_s) + decode + tables.message[:, end, cut]).ravel()
         ends_s = np.maximum(new_p + rest.network_s[end], tables.ready_s[-1] + new_q + rest.device_s[end])
+        # What cannot end by `best_s` goes, then what another label beats in both p and q, then the least promising.
         keep = np.flatnonzero(ends_s <= best_s if np.isfinite(best_s) else np.isfinite(ends_s))
         more = buckets[keep % len(cut)] + 1
         if end == last:

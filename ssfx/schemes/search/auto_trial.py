@@ -35,7 +35,7 @@ def worth_trying(plan: Plan, profile: Profile, costs: Costs, kinds: Iterable[Kin
     best: dict[Kind, tuple[float, Plan]] = {}
     as_ddp: list[Plan] = []
     for kind in dict.fromkeys((DENSE, *kinds)):
-        if kind.plain_below or kind.calls == "alone":
+        if kind.calls == "alone":
             continue
         try:
             plans = list(_few_messages(profile, costs, kind))

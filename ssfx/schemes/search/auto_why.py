@@ -51,7 +51,7 @@ def why_lines(
     )
     found = explained(stretches(plan, profile, costs, budget))
     left_out = [f"not used: {text}" for key, text in plan.notes if key == "not used"]
-    first = [f"budget: {notes['budget']}", f"chosen: {notes['chosen']}; {notes['gap']}"]
+    first = [f"budget: {notes['budget']}", f"chosen: {notes['chosen']}"]
     lines = [title]
     for text in (*first, *found):
         indent = " " * (len(text) - len(text.lstrip()) + 4)
@@ -101,7 +101,7 @@ def _otherwise(
 ) -> tuple[tuple[str, float], ...]:
     found: dict[str, float] = {}
     for kind in dict.fromkeys((DENSE, HALF, *allowed.kinds)):
-        if kind.words == words or kind not in allowed.kinds or kind.plain_below or "inside nodes" in kind.words:
+        if kind.words == words or kind not in allowed.kinds or "inside nodes" in kind.words:
             continue
         buckets = list(plan.buckets)
         for number in numbers:
@@ -127,7 +127,7 @@ def _lane_words(lane: Lane, kinds: Sequence[Kind]) -> str:
     specs = {segment.compressor for segment in lane.segments}
     plain = " with small tensors dense" if len(specs) > 1 and None in specs else ""
     compressor = next((spec for spec in sorted(specs, key=str) if spec is not None), None)
-    host = " on the host" if all(one.placement == "host" for one in lane.segments) else ""
+    host = ", part of it on the host" if any(one.placement == "host" for one in lane.segments) else ""
     for kind in kinds:
         joint = len(lane.segments) > 1 or kind.calls != "joint" or len(lane.segments[0].tensors) == 1
         if (kind.collective, kind.compressor) == (lane.collective, compressor) and (joint or kind.calls == "joint"):

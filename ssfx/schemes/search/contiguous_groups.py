@@ -16,9 +16,9 @@ from ssfx.planning.costs import Costs, Curve
 from ssfx.planning.plan import ITEM_BYTES, Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions
-from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.byte_groups import units
+from ssfx.schemes.transport import Transport
 from ssfx.simulator.pricing.timeline import evaluate
 
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ class GroupCurves(TypedDict):
 
 
 def group_curves(
-    part: Profile, costs: Costs, carrier: Carrier, once: Callable[[object, Seconds], Seconds] = lambda _, asked: asked
+    part: Profile,
+    costs: Costs,
+    transport: Transport,
+    once: Callable[[object, Seconds], Seconds] = lambda _, asked: asked,
 ) -> GroupCurves:
     """Return the curves of groups of one dtype's tensors; dense ones need no compressor.
 
@@ -71,19 +74,21 @@ def group_curves(
     item_bytes = ITEM_BYTES[part.tensors[0].dtype]
 
     def nbytes_of(sizes: Array) -> Array:
-        if carrier.in_arrays:
-            return carrier.nbytes_many(sizes)
+        if transport.in_arrays:
+            return transport.nbytes_many(sizes)
         ascending, inverse = np.unique(sizes, return_inverse=True)
-        return carrier.nbytes_many(ascending)[inverse]
+        return transport.nbytes_many(ascending)[inverse]
 
-    packed_bytes = once(carrier, nbytes_of)
+    packed_bytes = once(transport, nbytes_of)
 
     def message(sizes: Array) -> Array:
-        if carrier.dense:
-            return costs.exchange_many_s(carrier.collective, item_bytes * sizes)
-        return np.where(sizes > MAX_INDEX, IMPOSSIBLE_S, costs.exchange_many_s(carrier.collective, packed_bytes(sizes)))
+        if transport.dense:
+            return costs.exchange_many_s(transport.collective, item_bytes * sizes)
+        return np.where(
+            sizes > MAX_INDEX, IMPOSSIBLE_S, costs.exchange_many_s(transport.collective, packed_bytes(sizes))
+        )
 
-    encode, decode = (Curve.zero(), Curve.zero()) if carrier.dense else (costs.encode, costs.decode)
+    encode, decode = (Curve.zero(), Curve.zero()) if transport.dense else (costs.encode, costs.decode)
     return {"encode": once(encode, encode.many), "decode": once(decode, decode.many), "message": message}
 
 
@@ -101,12 +106,12 @@ class JointModel:
     curves: GroupCurves
 
     @classmethod
-    def of(cls, part: Profile, costs: Costs, carrier: Carrier) -> JointModel:
+    def of(cls, part: Profile, costs: Costs, transport: Transport) -> JointModel:
         """Return the model of one dtype's profile."""
         count = (0, *np.cumsum([len(group) for group in units(part.tensors)]).tolist())
         ready_s = np.concatenate([[0.0], np.cumsum(part.ready_gap_s)])[list(count)]
         numel = np.concatenate([[0.0], np.cumsum(part.numel, dtype=float)])[list(count)]
-        return cls(count, ready_s, numel, group_curves(part, costs, carrier))
+        return cls(count, ready_s, numel, group_curves(part, costs, transport))
 
     @property
     def num_pieces(self) -> int:
@@ -118,10 +123,10 @@ class JointModel:
         return [range(self.count[a], self.count[b]) for a, b in pairwise((0, *cuts, self.num_pieces))]
 
 
-def joint_buckets(part: Profile, carrier: Carrier, groups: Iterable[range]) -> list[Bucket]:
+def joint_buckets(part: Profile, transport: Transport, groups: Iterable[range]) -> list[Bucket]:
     """Return one bucket per group, with one message of one compressor call; more where indices would not suffice."""
-    parts = groups if carrier.dense else (one for at in groups for one in addressable(part, at))
-    return [Bucket((carrier.lane([part.tensors[at.start : at.stop]]),)) for at in parts]
+    parts = groups if transport.dense else (one for at in groups for one in addressable(part, at))
+    return [Bucket((transport.lane([part.tensors[at.start : at.stop]]),)) for at in parts]
 
 
 def addressable(part: Profile, at: range) -> Iterator[range]:

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING
 from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.profile import Profile
-from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.contiguous_groups import group_curves
 from ssfx.schemes.search.shared import shared
+from ssfx.schemes.transport import Transport
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class Fusion:
         return [range(a, b) for a, b in pairwise((0, *self.stops))]
 
 
-def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
+def joint_groups(part: Profile, costs: Costs, transport: Transport) -> list[range]:
     """Return the positions of each group of the best fusion, when every group is compressed jointly.
 
     What its groups take is worked out once for all networks: they are those between any two cuts of the profile.
@@ -75,8 +75,8 @@ def joint_groups(part: Profile, costs: Costs, carrier: Carrier) -> list[range]:
     return shared(
         part,
         costs,
-        ("joint groups", carrier),
-        lambda: best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, carrier, once)).groups,
+        ("joint groups", transport),
+        lambda: best_fusion(part.ready_gap_s, part.numel, **group_curves(part, costs, transport, once)).groups,
     )
 
 
@@ -158,9 +158,11 @@ class _Search:
         p, q = np.zeros(1), np.zeros(1)
         count, cut, parent = (np.zeros(1, dtype=np.int64) for _ in range(3))
         for j in range(1, self.last + 1):
+            # E' = max(E, ready + e + encode) + message; e' = e + encode; t' = t + decode; p = E + t, q = e + t.
             encode, decode = self.encode[j, cut], self.decode[j, cut]
             new_p = np.maximum(p, self.ready_s[j] + q + encode) + decode + self.message[j, cut]
             new_q = q + encode + decode
+            # A continuation ends no earlier than any weighted mean of its two branches says (`_cheapest_rest`).
             bound = (new_q + self.shares * (new_p - new_q) + self.rest[:, j, None]).max(axis=0)
             keep = np.flatnonzero(bound <= best_s + TICK_S)
             if not len(keep):

@@ -66,9 +66,11 @@ def terms(model: JointModel, cuts: Sequence[Ints]) -> Terms:
     starts = [np.zeros_like(ends[0]), *ends[:-1]]
     sizes = [model.numel[b] - model.numel[a] for a, b in zip(starts, ends, strict=True)]
     curves = model.curves
+    # h(x_i), compressing and decoding a group of x_i elements, and g(x_i), exchanging it.
     encode_s, decode_s, exchange_s = (
         [curve(size) for size in sizes] for curve in (curves["encode"], curves["decode"], curves["message"])
     )
+    # p(x_i), what of g(x_i) is hidden: until the last group is computed, A + sum h, one exchange at a time.
     compute_s = [model.ready_s[b] + encoded for b, encoded in zip(ends, accumulate(encode_s), strict=True)]
     hidden_s, free_s = np.zeros(len(ends[0])), np.zeros(len(ends[0]))
     for ready_s, seconds in zip(compute_s, exchange_s, strict=True):

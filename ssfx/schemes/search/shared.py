@@ -1,4 +1,4 @@
-"""What plans of the very same profile and costs share, whichever scheme asks: `auto` asks many of them.
+"""What plans of the very same profile and costs share, whichever scheme asks: an answer asks all of them.
 
 Other costs of the same profile are those of another bandwidth: what does not depend on costs is made once for all.
 """

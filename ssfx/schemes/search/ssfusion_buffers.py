@@ -11,11 +11,11 @@ from ssfx.core.lazy import numpy as np
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Lane, Placement, Segment
 from ssfx.planning.profile import Profile
-from ssfx.schemes.carrier import Carrier
 from ssfx.schemes.search.byte_groups import plan_per_dtype
 from ssfx.schemes.search.contiguous_groups import addressable
 from ssfx.schemes.search.exact_groups import joint_groups
 from ssfx.schemes.search.ssfusion_selection import best_split, choose_host, compensated_density, select_eq2, split_times
+from ssfx.schemes.transport import Transport
 from ssfx.simulator.pricing.message_sizes import payload_bytes_many
 from ssfx.simulator.pricing.timeline import StepPrices
 
@@ -38,7 +38,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Knobs:
+class BufferRules:
     """A variant, and what the rule leaves open, for one plan.
 
     offload, interleave: the two extensions. escape: buffers that are better off dense are dense. buffers: how many
@@ -55,10 +55,10 @@ class Knobs:
 
 
 class BufferPlanner:
-    """Plans one dtype's tensors, in the order of the paper; what plans with different knobs share is made once."""
+    """Plans one dtype's tensors, in the order of the paper; what plans with different rules share is made once."""
 
-    def __init__(self, part: Profile, costs: Costs, carrier: Carrier, compensate: bool = True) -> None:
-        self.part, self.costs, self.carrier, self.compensate = part, costs, carrier, compensate
+    def __init__(self, part: Profile, costs: Costs, transport: Transport, compensate: bool = True) -> None:
+        self.part, self.costs, self.transport, self.compensate = part, costs, transport, compensate
         self.numel, self.gap_s = np.array(part.numel, dtype=float), np.array(part.ready_gap_s)
         self.nbytes = np.array([spec.nbytes for spec in part.tensors], dtype=float)
         self.host_s = costs.host.many(self.numel).tolist()
@@ -67,13 +67,13 @@ class BufferPlanner:
         self._splits: dict[Buffer, int] = {}
         self._buckets: dict[Buffer, Bucket] = {}
 
-    def buckets(self, knobs: Knobs, ranges: Sequence[range] = ()) -> list[Bucket]:
-        """Return the buckets in backward order, in the buffers given or those of the knobs."""
-        ranges = ranges or [one for at in self._ranges(knobs.buffers) for one in addressable(self.part, at)]
-        chosen = [self._buffer(knobs, at, before) for at, before in zip(ranges, (None, *ranges), strict=False)]
-        if knobs.interleave and knobs.keep != "all":
+    def buckets(self, rules: BufferRules, ranges: Sequence[range] = ()) -> list[Bucket]:
+        """Return the buckets in backward order, in the buffers given or those of the rules."""
+        ranges = ranges or [one for at in self._ranges(rules.buffers) for one in addressable(self.part, at)]
+        chosen = [self._buffer(rules, at, before) for at, before in zip(ranges, (None, *ranges), strict=False)]
+        if rules.interleave and rules.keep != "all":
             chosen = [replace(one, split=self._split(one)) for one in chosen]
-        if knobs.escape:
+        if rules.escape:
             dense = [replace(b, dense=frozenset(range(len(b.at))), host=frozenset(), split=len(b.at)) for b in chosen]
             chosen = self._adopted(chosen, dense)
         return [self._bucket(one) for one in chosen]
@@ -81,20 +81,20 @@ class BufferPlanner:
     def _ranges(self, count: int) -> list[range]:
         """Return the best buffers for joint compression, or `count` of about as many elements."""
         if not count:
-            return joint_groups(self.part, self.costs, self.carrier)
+            return joint_groups(self.part, self.costs, self.transport)
         filled = np.concatenate([[0], np.cumsum(np.array(self.part.numel, dtype=np.int64))])
         share = filled * count // max(int(filled[-1]), 1)
         stops = np.flatnonzero(share[1:-1] > share[:-2]) + 1
         return [range(a, b) for a, b in pairwise((0, *stops.tolist(), len(self.numel)))]
 
-    def _buffer(self, knobs: Knobs, at: range, before: range | None) -> Buffer:
-        key = (at, before if knobs.keep in ("rule", "printed") else None, knobs.keep, knobs.offload)
+    def _buffer(self, rules: BufferRules, at: range, before: range | None) -> Buffer:
+        key = (at, before if rules.keep in ("rule", "printed") else None, rules.keep, rules.offload)
         if key not in self._known:
             self._known[key] = self._decided(*key)
         return self._known[key]
 
     def _decided(self, at: range, before: range | None, keep: str, offload: bool) -> Buffer:
-        density, numel, gap_s = self.carrier.density, self.part.numel[at.start : at.stop], self.part.ready_gap_s
+        density, numel, gap_s = self.transport.density, self.part.numel[at.start : at.stop], self.part.ready_gap_s
         gap_s, encode_s = gap_s[at.start : at.stop], self.costs.shares_s(numel)
         dense = self._empty(at)
         if keep == "all":
@@ -131,7 +131,7 @@ class BufferPlanner:
         reduced = np.concatenate([[0.0], np.cumsum(np.where(dense, self.nbytes[here], 0.0))])
         reduce_s = self.costs.exchange_many_s("all_reduce", reduced)
         late = self._packed_bytes(buffer) + reduced[-1] - reduced
-        gather_s = self.costs.exchange_many_s(self.carrier.collective, late)
+        gather_s = self.costs.exchange_many_s(self.transport.collective, late)
         return split_times((self.gap_s[here] + encode_s).tolist(), reduce_s.tolist(), gather_s.tolist())
 
     def _adopted(self, buffers: list[Buffer], changed: list[Buffer]) -> list[Buffer]:
@@ -150,11 +150,11 @@ class BufferPlanner:
     def _gather_s(self, buffer: Buffer) -> float:
         """Return the seconds of gathering the whole buffer."""
         late = sum(self.nbytes[[buffer.at[i] for i in buffer.dense]].tolist())
-        return self.costs.exchange_s(self.carrier.collective, self._packed_bytes(buffer) + late)
+        return self.costs.exchange_s(self.transport.collective, self._packed_bytes(buffer) + late)
 
     def _packed_bytes(self, buffer: Buffer) -> float:
         sizes = [self.numel[j] for i, j in enumerate(buffer.at) if i not in buffer.dense]
-        return float(payload_bytes_many(str(self.carrier.compressor), np.array(sizes), buffer.density).sum())
+        return float(payload_bytes_many(str(self.transport.compressor), np.array(sizes), buffer.density).sum())
 
     def _bucket(self, buffer: Buffer) -> Bucket:
         """Return the all-reduce of the early dense tensors, then the gather of everything else; no lane is empty."""
@@ -165,9 +165,9 @@ class BufferPlanner:
                 group = (self.part.tensors[j],)
                 if i not in buffer.dense:
                     placement: Placement = "host" if i in buffer.host else "device"
-                    gathered.append(replace(self.carrier.segment(group, buffer.density), placement=placement))
+                    gathered.append(replace(self.transport.segment(group, buffer.density), placement=placement))
                 else:
                     (reduced if i < buffer.split else gathered).append(Segment((group[0].name,)))
-            lanes = (Lane("all_reduce", tuple(reduced)), Lane(self.carrier.collective, tuple(gathered)))
+            lanes = (Lane("all_reduce", tuple(reduced)), Lane(self.transport.collective, tuple(gathered)))
             self._buckets[buffer] = Bucket(tuple(lane for lane in lanes if lane.segments))
         return self._buckets[buffer]

@@ -23,6 +23,7 @@ def select_eq2(
     `previous_s` is the exchange of the buffer before. Fewer than `budget` elements may stay dense, which is our
     addition: without it Eq. 2 is usually unsatisfiable and everything ends up dense.
     """
+    # Eq. 2: sum over the buffer of backward, and of encodes but for the dense set, <= exchange of the buffer before.
     sizes, encode = np.array(numel), np.array(encode_s)
     order = np.argsort(sizes, kind="stable")
     compute_s = np.subtract.accumulate([sum(gap_s) + sum(encode_s), *encode[order][:-1]])  # before each is left dense
@@ -47,6 +48,7 @@ def choose_host(
 
     One host worker: a tensor that would wait for it stays on the device, and so does the buffer's last tensor.
     """
+    # Section IV-C: device_s is the clock of the training stream, worker_s when the host is free, end_s the deadline.
     device_s = worker_s = 0.0
     end_s = sum(gap_s)
     host = set()
@@ -69,6 +71,7 @@ def split_times(work_s: Sequence[float], reduce_s: Sequence[float], gather_s: Se
     `work_s` is backward plus device encode of each tensor; `reduce_s` and `gather_s` are the exchanges of each split.
     T1 is the work before the split, T2 the longer of the all-reduce and the work behind it, then the gather.
     """
+    # Section IV-D: T1 = work before l; T2 = max(all-reduce of the dense before l, work from l on) + gather of the rest.
     before = np.concatenate([[0.0], np.cumsum(work_s)])
     found: list[float] = (before + np.maximum(reduce_s, before[-1] - before) + gather_s).tolist()
     return found

@@ -14,7 +14,6 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import ITEM_BYTES, Bucket, Lane, Plan, Segment
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions
-from ssfx.schemes.carrier import dense_carrier, keeps_fraction
 from ssfx.schemes.search.byte_groups import (
     BUCKET_CAP_BYTES,
     FIRST_BUCKET_BYTES,
@@ -24,6 +23,7 @@ from ssfx.schemes.search.byte_groups import (
     plan_per_dtype,
     units,
 )
+from ssfx.schemes.transport import dense_transport, keeps_fraction
 from ssfx.simulator.pricing.message_sizes import lane_load
 
 
@@ -62,7 +62,7 @@ def joint_plan(
             f"use compressor={chosen.name}, or scheme=fused_all compressor={options.compressor}"
         )
     selects = keeps_fraction(options.compressor)
-    dense, density = dense_carrier(scheme), options.density if selects else 1.0
+    dense, density = dense_transport(scheme), options.density if selects else 1.0
     compresses = costs.world_size > 1 and not (selects and density == 1)
     notes: list[tuple[str, str]] = []
 

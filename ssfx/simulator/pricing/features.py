@@ -93,23 +93,6 @@ def of_tensors(spec: str, shapes: Sequence[tuple[int, ...]], numel: Array, densi
     return table
 
 
-def of_joint(spec: str, numel: Array, tensors: Array | float, density: float) -> Array:
-    """Return the table of segments of several tensors where only the number of elements counts, as of any selection.
-
-    What planners know of a range of tensors: for factors of low rank, those of a square matrix.
-    """
-    compressor = build(spec)
-    if by_size(spec):
-        table = _of_sizes(compressor, numel, density)
-    else:
-        sizes, inverse = np.unique(numel, return_inverse=True)
-        columns = [compressed(spec, ((int(size),),), density) if size else plain(0, 0) for size in sizes.tolist()]
-        table = np.array(columns, dtype=float).T.reshape(COUNT, len(sizes))[:, inverse]
-    table[TENSORS] = table[PACKED] = tensors
-    table[:, numel == 0] = 0.0
-    return table
-
-
 def by_size(spec: str) -> bool:
     """Return whether nothing but the number of elements counts of what a compressor handles, and arrays are taken."""
     compressor = build(spec)

@@ -18,7 +18,9 @@ class Lowering:
         self.system = system
         self.tasks: list[Task] = []
         self._messages = [message for bucket in messages for message in bucket]
-        self._launched = [messages[bucket][lane] for bucket, lane in plan.launch_order]
+        self.backward_end = -1
+        """Position of the last task of backward and of what it compresses."""
+        self.launched = [messages[bucket][lane] for bucket, lane in plan.launch_order]
         self._ready: dict[int, int] = {}  # position of a tensor -> the task after which what it completes is ready
         self._decodes_on_the_way = system.style == "per_call" and plan.decode == "comm_stream"
 
@@ -41,8 +43,8 @@ class Lowering:
 
     def gradients(self) -> list[Task]:
         """Add backward and everything until the averages of all gradients are written; return all tasks."""
-        end = self._backward()
-        arrived = [self._exchange(index, message, end) for index, message in enumerate(self._launched)]
+        self.backward_end = self._backward()
+        arrived = [self._exchange(index, message) for index, message in enumerate(self.launched)]
         self._finish(tuple(position for position in arrived if position is not None))
         return self.tasks
 
@@ -89,11 +91,11 @@ class Lowering:
 
     # ---- the network and what follows ------------------------------------------------------------------------------
 
-    def _exchange(self, index: int, message: Message, backward_end: int) -> int | None:
+    def _exchange(self, index: int, message: Message) -> int | None:
         """Add the exchange of one message, its phases one after the other; return its last task."""
         after = {self._ready[at] for at in message.dense_at} | {self._ready[call.at] for call in message.calls}
         if not self.plan.overlap:
-            after.add(backward_end)
+            after.add(self.backward_end)
         position = None
         for charge in message.charges:
             before = tuple(after) if position is None else (position,)
@@ -119,12 +121,12 @@ class Lowering:
     def _finish(self, wait: tuple[int, ...]) -> None:
         """Add what follows when everything has arrived: decoding lane by lane, the check, writing the averages."""
         overheads = self.system.overheads
-        summed = sum(message.summed for message in self._launched)
+        summed = sum(message.summed for message in self.launched)
         result_s = overheads.sum_s * summed + overheads.result_s * (len(self.plan.tensors) - summed)
         result_s += overheads.result_s_per_byte * sum(spec.nbytes for spec in self.plan.tensors)
-        if any(message.compresses for message in self._launched):
+        if any(message.compresses for message in self.launched):
             result_s += overheads.decode_s
-        for index, ((_, lane), message) in enumerate(zip(self.plan.lanes(), self._launched, strict=True)):
+        for index, ((_, lane), message) in enumerate(zip(self.plan.lanes(), self.launched, strict=True)):
             if message.decode_s and not self._decodes_on_the_way:
                 self._device("decompress", lane.tensors[-1], message.decode_s, wait, index)
         self._device("decompress", "average", result_s, wait)

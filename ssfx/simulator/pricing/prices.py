@@ -150,6 +150,10 @@ class Prices:
             found.append(parts)
         return found
 
+    def load_s(self, collective: str, spec: str | None, load: Load) -> float:
+        """Return the seconds of one exchange of a load of compressor `spec`, undisturbed."""
+        return sum([charge.work_s for charge in self._of_load(collective, spec, load, 0)])
+
     def primitive(self, name: str, nbytes: float, row: int) -> Charge:
         """Return the charge of one primitive to which every rank brings so many bytes; ConfigError without times."""
         return self._phase(None, Load.dense(round(nbytes), self.world_size), Phase(name, nbytes), row)

@@ -1,4 +1,4 @@
-"""The Carrier: how a scheme's payloads travel, resolved once from its options, the compressor and the world size."""
+"""The Transport: how a scheme's payloads travel, resolved once from its options, the compressor and the world size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXACT_SIZES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Carrier:
+class Transport:
     """A compressor (None: dense), the density it is asked for, and the collective that carries its payloads."""
 
     compressor: str | None
@@ -72,8 +72,8 @@ class Carrier:
         return np.interp(sizes, known, [self.nbytes(int(size)) for size in known])
 
 
-def dense_carrier(scheme: str, compressor: str | None = None) -> Carrier:
-    """Return the carrier of a dense scheme; ConfigError unless `compressor` is None or keeps every element addable."""
+def dense_transport(scheme: str, compressor: str | None = None) -> Transport:
+    """Return how a dense scheme sends; ConfigError unless `compressor` is None or keeps every element addable."""
     if compressor is not None:
         if not build(compressor).additive:
             raise ConfigError(
@@ -85,11 +85,11 @@ def dense_carrier(scheme: str, compressor: str | None = None) -> Carrier:
                 f"scheme={scheme} sends every element, so compressor={compressor} would leave nothing out; "
                 "choose compressor=fp16, or scheme=per_tensor"
             )
-    return Carrier(compressor, 1.0, "all_reduce")
+    return Transport(compressor, 1.0, "all_reduce")
 
 
-def sparse_carrier(options: CompressOptions, world_size: int) -> Carrier:
-    """Return the carrier of a compressing scheme.
+def sparse_transport(options: CompressOptions, world_size: int) -> Transport:
+    """Return the transport of a compressing scheme.
 
     Additive payloads travel in an all_reduce, others in an all_gather. One rank alone, or density 1 with a compressor
     that selects elements, needs no compression: everything is dense. Compressors that send every element in fewer bits
@@ -97,9 +97,9 @@ def sparse_carrier(options: CompressOptions, world_size: int) -> Carrier:
     """
     selects = keeps_fraction(options.compressor)
     if world_size == 1 or (selects and options.density == 1):
-        return Carrier(None, 1.0, "all_reduce")
+        return Transport(None, 1.0, "all_reduce")
     collective = "all_reduce" if build(options.compressor).additive else "all_gather"
-    return Carrier(options.compressor, options.density if selects else 1.0, collective)
+    return Transport(options.compressor, options.density if selects else 1.0, collective)
 
 
 def check_density(compressor: str, density: float) -> None:
