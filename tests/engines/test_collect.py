@@ -207,3 +207,16 @@ def test_observing_and_planning_are_a_share_of_all_steps(job):
 def test_a_scheme_that_plans_at_once_has_no_share(job):
     leave(job, [replace(RECORD, step=i) for i in range(6)])
     assert not {"profiled_steps", "profile_s", "plan_s", "profile_share"} & set(row_of(job).metrics)
+
+
+def test_steps_of_a_round_count_together(tmp_path):
+    """Of four steps the last waits for weights; the median step alone would hide that."""
+    case = make_case(scheme="diloco", scheme_options={"every": 4}, compressor="bf16", steps=14, warmup_steps=1)
+    claim = RunLock.take(tmp_path / case.run_id)
+    times = [9.0 if step % 4 == 3 else 1.0 for step in range(14)]
+    one = Job(case, claim, 1)
+    leave(one, [replace(RECORD, step=step, iteration_s=time) for step, time in enumerate(times)])
+    row = row_of(one)
+    assert row.samples["iteration_s"] == [3.0, 3.0]
+    assert row.metrics["iteration_s"] == 3.0
+    claim.release()

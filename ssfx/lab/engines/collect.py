@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -17,6 +18,7 @@ from ssfx.lab.results.manifest import describe, hardware, versions
 from ssfx.lab.worker.faults import fired
 from ssfx.lab.workloads.metrics.tally import better
 from ssfx.lab.workloads.record import StepRecord, records_in
+from ssfx.schemes import schemes
 
 SAMPLED = ("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "comm_s", "step_s")
 CONTROLS = ("control_forward_s", "control_backward_s")
@@ -33,7 +35,7 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     first = results[0]
     whole, *other_ranks = (_records(job, rank) for rank in range(job.case.trained_ranks))
     timed, note = _timed(job.case, whole)
-    records, *others = ([each[step] for step in timed] for each in (whole, *other_ranks))
+    records, *others = (_by_round(job.case, [each[step] for step in timed]) for each in (whole, *other_ranks))
     metrics = {
         **_statistics(job.case, records),
         **_profiling(whole),
@@ -97,6 +99,24 @@ def _timed(case: Case, records: Sequence[StepRecord]) -> tuple[list[int], tuple[
     if settled or not after:
         return settled, ()
     return list(after), ("in all steps after the warm-up plans were still tried; times are of all of them: more steps",)
+
+
+_SECONDS = ("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
+
+
+def _by_round(case: Case, records: list[StepRecord]) -> list[StepRecord]:
+    """Return the average step of each whole round, of a scheme of rounds: a step without its share says nothing."""
+    rounds = schemes[case.scheme].online(dict(case.scheme_options)).rounds
+    if rounds is None:
+        return records
+    groups: dict[int, list[StepRecord]] = {}
+    for record in records:
+        groups.setdefault(record.step // rounds.turn, []).append(record)
+    whole = [group for group in groups.values() if len(group) == rounds.turn] or [records]
+    averages: list[dict[str, Any]] = [
+        {name: statistics.fmean(getattr(one, name) for one in group) for name in _SECONDS} for group in whole
+    ]
+    return [replace(group[-1], **average) for group, average in zip(whole, averages, strict=True)]
 
 
 def _passes(ranks: Sequence[Sequence[StepRecord]]) -> dict[str, list[float]]:
