@@ -29,7 +29,7 @@ from ssfx.compressors.memories import memories
 from ssfx.compressors.sparse import Selector
 from ssfx.compressors.topk import exactly
 
-INTERPRETED = triton.rules.runtime.interpret
+INTERPRETED = triton.knobs.runtime.interpret
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 make = partial(test_select.make, device=DEVICE)
 BITS = (selection.WIDE, selection.NARROW)

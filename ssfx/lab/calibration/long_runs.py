@@ -176,6 +176,7 @@ def method(row: Row) -> str:
     parts = [case.scheme, *([case.compressor] if case.compressor and case.compressor != case.scheme else [])]
     memory = "" if usual_memory(row) else f" memory={case.memory}"
     options = "".join(f" {key}={value}" for key, value in sorted(case.scheme_options.items()))
+    options += f" exempt={','.join(case.exempt)}" if case.exempt else ""
     return "/".join(parts) + ("" if case.density is None else f"@{case.density:g}") + memory + options
 
 
