@@ -170,7 +170,7 @@ def _extra_steps(figure: Figure, rows: list[Row]) -> Picture | None:
         (keys["curve, 80 %"],) = axis.plot(ratios, middle, color="black", linewidth=1.0)
         for one in (one for one in found if one.kind == kind):
             colour, family = "#e6550d" if one.at_least else "#2171b5", one.trained.family
-            keys[family] = axis.scatter(
+            keys["at least" if one.at_least else family] = axis.scatter(
                 [one.ratio], [exp(one.value) - 1], s=14, marker=MARKERS[family], color=colour, linewidths=0, alpha=0.7
             )
             line = {"class": kind, "network": one.network, "method": one.said["words"], "density": one.density}
@@ -183,7 +183,7 @@ def _extra_steps(figure: Figure, rows: list[Row]) -> Picture | None:
         _in_shares(axis)
     for first in axes[:, 0]:
         first.set_ylabel("extra steps")
-    canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=5, columnspacing=1.2)
+    canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=6, columnspacing=1.2)
     said = caption_text([origin([row for one in found for row in one.rows], "means over")], canvas.get_figwidth())
     say_origin(canvas, said)
     return canvas, table
