@@ -136,7 +136,7 @@ def attach(
             scheme=scheme,
             given=given,
             rounds=rounds,
-            memory=memory_of(entry, spec, memory or entry.online(given).memory, ()),
+            memory=memory_of(entry, spec, memory, (), entry.online(given).memory),
             scaler=scaler,
             comm=comm,
             seed=seed,
@@ -177,6 +177,8 @@ def attach_whole(
     if isinstance(sync, Sync):
         return sync
     sync.detach()
+    if isinstance(sync, OuterSync):
+        raise ConfigError("this takes schemes that exchange every step; local updates go into a loop of your own")
     raise ConfigError(
         "this takes whole models, and fully_shard has wrapped this one; call ssfx.attach in a training loop of your "
         "own, or ssfx.runtime.integrations.hf.prepare in one of accelerate"

@@ -7,12 +7,12 @@ Source: Douillard et al. 2023 (DiLoCo), algorithm 1; 2025 (Streaming DiLoCo), al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import perf_counter
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
 import torch
 
@@ -26,9 +26,9 @@ from ssfx.planning.profile import Profile
 from ssfx.planning.rounds import Rounds
 from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts
 from ssfx.runtime.lifetime import Peers, claim_model, release_model
-from ssfx.runtime.online import registration_profile
-from ssfx.runtime.parted import Parted, fingerprint_of
-from ssfx.runtime.setup import broadcast_model
+from ssfx.runtime.online import parameter_names, registration_profile
+from ssfx.runtime.parted import Parted, fingerprint, fingerprint_of
+from ssfx.runtime.setup import broadcast_model, broadcast_tensors
 from ssfx.runtime.stats import Tracer
 from ssfx.runtime.store import STATE_FORMAT, Store, identity
 from ssfx.runtime.vector_exchange import VectorExchange
@@ -38,7 +38,7 @@ from ssfx.schemes.make_plan import check_memory, make_plan
 Weights = dict[str, torch.Tensor]
 MOST_UNDONE = 3
 """So many rounds in a row that a number which is not finite undoes end the run."""
-_MINE = "load this rank's own model and optimizer beside its state, or save the model inside `with sync.outer():`"
+_MINE = "after attach load this rank's own model and optimizer, saved outside of sync.outer(), then its state"
 
 
 class OuterSync:
@@ -77,12 +77,14 @@ class OuterSync:
         """Seconds that the latest step waited for weights."""
         self._undone_in_a_row = 0
         self._model, self._exempt, self._optimizer = model, exempt, optimizers[0]
-        self._params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._params = parameter_names(model)
         kind = identity(self.scheme, given, memory)["memory_kind"]
-        facts = attach_facts(self.scheme, given, kind, seed, False, exempt, scaler) | model_facts(model, optimizers)
+        # Loss scales are each rank's own.
+        facts = attach_facts(self.scheme, given, kind, seed, False, exempt, None) | model_facts(model, optimizers)
+        facts["GradScaler"] = "none" if scaler is None else "given"
         check_agreed(comm, facts, "attach with the same model, optimizer and options on every rank")
         broadcast_model(model, comm)
-        self._buffers = list(model.buffers()) if broadcast_buffers else []
+        self._with_buffers = broadcast_buffers
         self._peers, self._parted = Peers(comm), Parted(comm)
         comm.look = self._peers.look
         base = registration_profile(self._params, None, optimizers)
@@ -99,10 +101,11 @@ class OuterSync:
         self._sent: Weights = {}
         self._came: tuple[Weights | None] | None = None
         self._held_back: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        self._in_outer = False
         claim_model(model)
         self._handles = [
-            self._optimizer.register_step_pre_hook(partial(_before, ref(self))),
-            self._optimizer.register_step_post_hook(partial(_after, ref(self))),
+            self._optimizer.register_step_pre_hook(self._before),
+            self._optimizer.register_step_post_hook(self._after),
         ]
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         if self._scaler is not None:
@@ -113,28 +116,36 @@ class OuterSync:
         return exempted(make_plan(self.scheme.name, part, costs, self.given), self._exempt)
 
     def _exchange_of(self, plan: Plan, count: int = 0) -> VectorExchange:
-        return VectorExchange(plan, self.comm, self.store, self.memory, self.seed, count)
+        made = VectorExchange(plan, self.comm, self.store, self.memory, self.seed, count)
+        finalize(self, made.queue.stop)
+        return made
+
+    # Hooks hold this object, so that it lives as long as model and optimizer.
+
+    def _before(self, _: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if (args[1] if len(args) > 1 else kwargs.get("closure")) is not None:
+            raise ConfigError(
+                "rounds count steps, and step(closure) may evaluate several; call optimizer.step() without one"
+            )
+        self.before_step()
+
+    def _after(self, *_: Any) -> None:
+        self.after_step()
 
     # ---- the clock --------------------------------------------------------------------------------------------------
 
     def _watch(self, scaler: torch.amp.GradScaler) -> None:
         """Count steps that `scaler` leaves out, too, or ranks would come to their exchanges after other steps."""
-        plain, there = scaler.step, ref(self)
-
-        def step(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-            sync = there()
-            before = sync.step if sync is not None else 0
-            found = plain(optimizer, *args, **kwargs)
-            if sync is not None and optimizer is sync._optimizer and sync.step == before:
-                sync.skipped_steps += 1
-                sync.after_step()
-            return found
-
-        scaler.step = step  # type: ignore[method-assign]
+        watching = _scalers.get(scaler)
+        if watching is None:
+            watching = _scalers[scaler] = WeakSet()
+            scaler.step = partial(_step_of, scaler.step, watching)  # type: ignore[method-assign]
+        watching.add(self)
 
     def before_step(self) -> None:
         """A gradient that is not finite is left out on this rank alone; the others know nothing of it."""
-        grads = [p.grad for p in self._params.values() if p.grad is not None]
+        self._held_back.clear()
+        grads = [p.grad for p in self._params.values() if p.grad is not None and p.grad.numel()]
         if grads and not bool(torch.isfinite(torch.stack(torch._foreach_norm(grads, float("inf")))).all()):
             self.skipped_steps += 1
             for p in self._params.values():
@@ -176,11 +187,12 @@ class OuterSync:
     def _begin(self, number: int) -> None:
         """Send d = outer - own weights of a fragment."""
         self._under_way, self._sent_at[number], names = number, self.step, self._parts[number].plan.by_name
-        trained = {name for name, p in self._model.named_parameters() if p.requires_grad}
-        if trained != self._params.keys():
+        trained = parameter_names(self._model)
+        others = {name for name in trained.keys() | self._params if trained.get(name) is not self._params.get(name)}
+        if others:
             raise ConfigError(
-                f"scheme={self.scheme.name} exchanges what was trained when it was attached, which "
-                f"{min(trained ^ self._params.keys())} was not or is no more; detach, and attach again"
+                f"scheme={self.scheme.name} exchanges what was trained when it was attached, which {min(others)} "
+                "was not or is no more; detach, and attach again"
             )
         self._sent = {name: self._params[name].detach().clone() for name in names}
         self._parts[number].begin({name: self._outer[name] - self._sent[name] for name in names})
@@ -233,15 +245,27 @@ class OuterSync:
             )
 
     def _average_buffers(self) -> None:
-        """Running statistics are those of the mean of ranks, and whole numbers rank 0's."""
-        if self.comm.world_size == 1:
+        """Running statistics that differ are those of the mean of ranks, others rank 0's.
+
+        What is not finite on a rank does not count.
+        """
+        buffers = [one for one in self._model.buffers() if one.numel()] if self._with_buffers else []
+        if not buffers or self.comm.world_size == 1:
             return
-        for buffer in self._buffers:
-            if buffer.is_floating_point() and buffer.numel():
-                mean = self.comm.all_reduce(buffer.detach().float().reshape(-1)).wait() / self.comm.world_size
-                buffer.copy_(mean.view_as(buffer))
-            elif buffer.numel():
-                self.comm.broadcast(buffer.detach().reshape(-1).view(torch.uint8)).wait()
+        bits = torch.stack([fingerprint(one).to(self.comm.device) for one in buffers])
+        rows = self.comm.all_gather(bits).wait().view(self.comm.world_size, -1)
+        differ = (rows != rows[0]).any(0).tolist()
+        changed = [one for one, other in zip(buffers, differ, strict=True) if other]
+        broadcast_tensors([one for one in changed if not one.is_floating_point()], self.comm)
+        for one in changed:
+            if not one.is_floating_point():
+                continue
+            own = one.detach().double().contiguous()
+            finite = torch.isfinite(own)
+            share = torch.where(finite, own, 0.0) / self.comm.world_size  # before the sum, which may overflow
+            both = torch.stack([share, finite / self.comm.world_size]).reshape(-1)
+            mean, there = self.comm.all_reduce(both).wait().view(2, *own.shape)
+            one.copy_(torch.where(there > 0, mean / there, own))
 
     @torch.no_grad()
     def _write(self, weights: Mapping[str, torch.Tensor]) -> None:
@@ -255,9 +279,11 @@ class OuterSync:
         """Inside, the model has the outer weights, the same on every rank: to evaluate them, or to save them."""
         kept = {name: p.detach().clone() for name, p in self._params.items()}
         self._write(self._outer)
+        self._in_outer = True
         try:
             yield
         finally:
+            self._in_outer = False
             self._write(kept)
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -288,6 +314,8 @@ class OuterSync:
 
         Beside it save this rank's own model and optimizer: within a round they differ from rank to rank.
         """
+        if self._in_outer:
+            raise ConfigError("sync.state_dict() is of this rank's own weights: call it outside of sync.outer()")
         came = self._receive() if self._under_way is not None else None
         copies = [{name: one.clone() for name, one in (part or {}).items()} for part in (self._outer, self._velocity)]
         return self._identity() | {
@@ -295,6 +323,7 @@ class OuterSync:
             "skipped_steps": self.skipped_steps,
             "exchanges": self.exchanges,
             "undone_rounds": self.undone_rounds,
+            "undone_in_a_row": self._undone_in_a_row,
             "outer": copies[0],
             "velocity": copies[1],
             "memory": self.store.state_dict(),
@@ -318,6 +347,7 @@ class OuterSync:
             facts["step"] = str(state["step"])
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.exchanges, self.undone_rounds = state["exchanges"], state["undone_rounds"]
+        self._undone_in_a_row = state["undone_in_a_row"]
         for name, one in state["outer"].items():
             self._outer[name].copy_(one)
         self._velocity = {name: one.to(self._outer[name].device, copy=True) for name, one in state["velocity"].items()}
@@ -327,8 +357,12 @@ class OuterSync:
         self._parts = [self._exchange_of(part.plan, count) for part, count in counts]
         self._under_way, self._sent, self._came = None, {}, None
         if (under_way := state["under_way"]) is not None:
-            self._under_way, self._sent = under_way["fragment"], dict(under_way["sent"])
-            self._came = (under_way["came"],)
+
+            def here(weights: Weights | None) -> Weights:
+                return {name: one.to(self._outer[name].device, copy=True) for name, one in (weights or {}).items()}
+
+            self._under_way, self._sent = under_way["fragment"], here(under_way["sent"])
+            self._came = (here(under_way["came"]) if under_way["came"] is not None else None,)
 
     def _check(self, state: Mapping[str, Any]) -> None:
         mine = self._identity()
@@ -347,27 +381,38 @@ class OuterSync:
 
     def detach(self) -> None:
         """Exchange no more; the model has the outer weights."""
+        if not self._handles:
+            return
         for handle in self._handles:
             handle.remove()
-        if self._scaler is not None:
-            del self._scaler.step
+        self._handles.clear()
+        if self._scaler is not None and (watching := _scalers.get(self._scaler)) is not None:
+            watching.discard(self)
+            if not watching:
+                del _scalers[self._scaler], self._scaler.step
         self._write(self._outer)
         self._peers.close("has detached")
+        for part in self._parts:
+            part.queue.close()
         release_model(self._model)
 
 
-def _before(sync: ref[OuterSync], _: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    if (args[1] if len(args) > 1 else kwargs.get("closure")) is not None:
-        raise ConfigError(
-            "rounds count steps, and step(closure) may evaluate several; call optimizer.step() without one"
-        )
-    if (there := sync()) is not None:
-        there.before_step()
+_scalers: WeakKeyDictionary[torch.amp.GradScaler, WeakSet[OuterSync]] = WeakKeyDictionary()
+"""By scaler, the exchanges that count what it leaves out."""
 
 
-def _after(sync: ref[OuterSync], *_: Any) -> None:
-    if (there := sync()) is not None:
-        there.after_step()
+def _step_of(
+    step: Callable[..., Any], watching: WeakSet[OuterSync], optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any
+) -> Any:
+    """Step as the scaler does, and let the exchange of `optimizer` know where it does not."""
+    syncs = [sync for sync in watching if sync._optimizer is optimizer]
+    before = [sync.step for sync in syncs]
+    found = step(optimizer, *args, **kwargs)
+    for sync, steps in zip(syncs, before, strict=True):
+        if sync.step == steps:
+            sync.skipped_steps += 1
+            sync.after_step()
+    return found
 
 
 def fragments(base: Profile, count: int) -> list[Profile]:

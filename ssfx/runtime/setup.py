@@ -36,15 +36,20 @@ def model_device(model: torch.nn.Module) -> torch.device:
     return devices.pop()
 
 
-def choose_memory(compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:
-    """Return the memory for a compressor: the one asked for, or residual where error feedback is sound, else none."""
+def choose_memory(
+    compressor: str | None, memory: str | None, optimizers: Optimizers, usual: str | None = None
+) -> Memory | None:
+    """Return the memory for a compressor: the one asked for, or where error feedback is sound the `usual` one.
+
+    None: residual. Where it is not sound there is none.
+    """
     if compressor is None:
         if memory not in (None, "none"):
             raise ConfigError(f"memory={memory} has no effect without a compressor; drop it or choose compressor=topk")
         return None
     built = build(compressor)
     if memory is None:
-        memory = "residual" if built.error_feedback and not built.lossless else "none"
+        memory = (usual or "residual") if built.error_feedback and not built.lossless else "none"
     kept = memories.build(memory)
     check_pair(kept, built)
     check_momentum(kept, optimizers)
@@ -63,10 +68,12 @@ def check_momentum(memory: Memory, optimizers: Optimizers) -> None:
             )
 
 
-def memory_of(entry: Scheme, compressor: str | None, memory: str | None, optimizers: Optimizers) -> Memory | None:
+def memory_of(
+    entry: Scheme, compressor: str | None, memory: str | None, optimizers: Optimizers, usual: str | None = None
+) -> Memory | None:
     """Return the memory of a scheme: that of its compressor, or residual where it chooses compressors itself."""
     if compressor is not None or not entry.chooses:
-        return choose_memory(compressor, memory, optimizers)
+        return choose_memory(compressor, memory, optimizers, usual)
     kept = memories.build(memory or "residual")
     check_chosen_memory(entry.name, kept)
     return kept

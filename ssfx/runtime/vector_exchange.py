@@ -6,8 +6,9 @@ import torch
 
 from ssfx.collectives.comm import Comm
 from ssfx.compressors.memories import Memory
+from ssfx.core import accelerator
 from ssfx.planning.plan import Plan
-from ssfx.runtime.message import Message, Room, StepKey, all_finite
+from ssfx.runtime.message import ExchangeQueue, Message, Room, StepKey, all_finite
 from ssfx.runtime.message_kinds import make_message
 from ssfx.runtime.store import Store
 
@@ -22,21 +23,26 @@ class VectorExchange:
         self._messages: list[Message] = [
             make_message(lane, plan, comm, comm.device, store, memory, count) for _, lane in plan.lanes()
         ]
+        self._device = comm.device
+        self.queue = ExchangeQueue(comm.device, serial=comm.serial)
 
     def begin(self, vectors: Mapping[str, torch.Tensor]) -> None:
-        """Issue the exchange of this rank's vectors; another rank does the same."""
+        """Issue the exchange of this rank's vectors, which goes on while the rank trains."""
         for message in self._messages:
             message.begin(self._key)
+        self.queue.begin(self._messages)
+        for at, message in enumerate(self._messages):
             for index, segment in enumerate(message.lane.segments):
                 for name in segment.tensors:
                     message.add(name, vectors[name])
                     if message.arrived(index):
                         message.compress(index)
-            message.start()
+            self.queue.ready(at, [accelerator.event(self._device)] if accelerator.queued(self._device) else [])
 
     def end(self) -> dict[str, torch.Tensor] | None:
         """Wait; return the averages and keep what was not sent, or None where a number of any rank was not finite."""
         self.count += 1
+        self.queue.drain()
         received = [part for message in self._messages for part in message.finish()]
         if received and not bool(all_finite(received)):
             return None

@@ -1,5 +1,7 @@
 """Local updates: what a round gives, exactly; faults within one; resume after every step."""
 
+import gc
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -266,13 +268,64 @@ def test_running_statistics_are_averaged():
     assert max(Virtual().run(work, 3)) < 1e-6
 
 
+def test_what_differs_between_ranks_is_averaged_and_nothing_else():
+    """A mask keeps its bits, what is not finite on one rank does not count, a new buffer and any strides are seen."""
+
+    def work(group: Any, rank: int, world: int) -> list[bool]:
+        model: Any = build("mlp")
+        model.register_buffer("mask", torch.full((4, 4), torch.finfo(torch.float32).min).triu(1))
+        model.register_buffer("turned", torch.arange(6.0).view(2, 3).t() + rank)
+        model.register_buffer("bad", torch.tensor([1.0, torch.nan if rank == 1 else 3.0]))
+        model.register_buffer("number", torch.tensor(5 + rank))
+        before = model.mask.clone()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        sync = ssfx.attach(model, optimizer, scheme="local_sgd", every=1, **among(group))
+        model.turned = torch.arange(6.0).view(2, 3).t() + rank
+        model.bad = torch.tensor([1.0, torch.nan if rank == 1 else 3.0])
+        model.number = torch.tensor(5 + rank)
+        run(model, optimizer, rank, range(1))
+        sync.detach()
+        middle = torch.arange(6.0).view(2, 3).t() + 0.5
+        fair = [torch.equal(model.mask, before), torch.equal(model.turned, middle)]
+        return [*fair, torch.equal(model.bad, torch.tensor([1.0, 3.0])), int(model.number) == 5]
+
+    assert Virtual().run(work, 2) == [[True] * 4] * 2
+
+
+def test_an_exchange_lives_as_long_as_its_model_and_ends_once():
+    def work(group: Any, rank: int, world: int) -> bool:
+        models = [build("mlp"), build("mlp")]
+        optimizers = [torch.optim.SGD(model.parameters(), 0.05) for model in models]
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        kept = []
+        for model, optimizer in zip(models, optimizers, strict=True):
+            kept.append(ssfx.attach(model, optimizer, scheme="local_sgd", every=2, scaler=scaler, **among(group)))
+        kept.pop().detach()
+        kept.clear()
+        gc.collect()
+        run(models[0], optimizers[0], rank, range(2))
+        equal = is_rank_0s(flat(models[0]), group)
+        again = ssfx.attach(models[1], optimizers[1], scheme="local_sgd", scaler=scaler, **among(group))
+        again.detach()
+        trained_since = flat(models[1]) + 1.0
+        with torch.no_grad():
+            for p in models[1].parameters():
+                p.add_(1.0)
+        again.detach()
+        return equal and torch.equal(flat(models[1]), trained_since)
+
+    assert all(Virtual().run(work, 2))
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ("two optimizers", "counts the steps of one optimizer; give attach one, got 2"),
         ("closure", "call optimizer.step() without one"),
         ("frozen", "was not or is no more; detach, and attach again"),
-        ("model of another rank", "load this rank's own model and optimizer beside its state"),
+        ("another weight", "which gain was not or is no more"),
+        ("inside", "call it outside of sync.outer()"),
+        ("model of another rank", "after attach load this rank's own model and optimizer"),
         ("more ranks", "this state was saved with world_size=3, not 2"),
         ("fragments", "fragments=64 is more than the 9 tensors of this model; use fewer"),
     ],
@@ -292,7 +345,11 @@ def test_what_rounds_cannot_do_is_refused_in_a_line(change, says):
         if change == "frozen":
             next(model.parameters()).requires_grad_(False)
             run(model, optimizer, rank, range(2, 4))
-        state = sync.state_dict()
+        if change == "another weight":
+            model.gain = nn.Parameter(torch.tensor(2.0))
+            run(model, optimizer, rank, range(2, 4))
+        with sync.outer() if change == "inside" else nullcontext():
+            state = sync.state_dict()
         if change == "more ranks":
             sync.load_state_dict(state | {"world_size": 3})
         with torch.no_grad():

@@ -18,6 +18,7 @@ from ssfx.lab.results.manifest import describe, hardware, versions
 from ssfx.lab.worker.faults import fired
 from ssfx.lab.workloads.metrics.tally import better
 from ssfx.lab.workloads.record import StepRecord, records_in
+from ssfx.planning.rounds import Rounds
 from ssfx.schemes import schemes
 
 SAMPLED = ("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "comm_s", "step_s")
@@ -35,6 +36,8 @@ def collect(job: Job, kind: Kind, code: Mapping[str, Any], environment: Mapping[
     first = results[0]
     whole, *other_ranks = (_records(job, rank) for rank in range(job.case.trained_ranks))
     timed, note = _timed(job.case, whole)
+    if (rounds := _rounds(job.case)) is not None and len(timed) < 2 * rounds.turn:
+        note += ("times are of fewer steps than a whole round: more steps",)
     records, *others = (_by_round(job.case, [each[step] for step in timed]) for each in (whole, *other_ranks))
     metrics = {
         **_statistics(job.case, records),
@@ -104,9 +107,13 @@ def _timed(case: Case, records: Sequence[StepRecord]) -> tuple[list[int], tuple[
 _SECONDS = ("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s", "other_s")
 
 
+def _rounds(case: Case) -> Rounds | None:
+    return schemes[case.scheme].online(dict(case.scheme_options)).rounds
+
+
 def _by_round(case: Case, records: list[StepRecord]) -> list[StepRecord]:
     """Return the average step of each whole round, of a scheme of rounds: a step without its share says nothing."""
-    rounds = schemes[case.scheme].online(dict(case.scheme_options)).rounds
+    rounds = _rounds(case)
     if rounds is None:
         return records
     groups: dict[int, list[StepRecord]] = {}

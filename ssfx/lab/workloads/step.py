@@ -31,6 +31,7 @@ from ssfx.runtime.attach import exempt_names
 from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.stats import StepStats
 from ssfx.runtime.sync import Sync
+from ssfx.simulator.pricing.message_sizes import lane_load
 from ssfx.simulator.pricing.selection_stats import SelectionStats
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -287,7 +288,14 @@ class Stepper:
             norm, planned = norm.full_tensor(), self.sync.planned
         elif isinstance(self.sync, OuterSync):
             moved = SelectionStats().volumes(self.sync.plan)
-            planned = {"contributed_bytes": float(moved.contributed), "sent_bytes": float(moved.sent)}
+            plan = self.sync.plan
+            lanes = [lane for _, lane in plan.lanes()]
+            kept = sum(lane_load(plan, lane).kept for lane in lanes) / sum(map(plan.numel, lanes))
+            planned = {
+                "contributed_bytes": float(moved.contributed),
+                "sent_bytes": float(moved.sent),
+                "achieved_density": kept,
+            }
         finite = bool(torch.isfinite(norm))
         if not finite and self.scaler is None:
             self.optimizer.zero_grad()

@@ -57,6 +57,8 @@ class SsfxCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Detach."""
+        if isinstance(self.sync, OuterSync):
+            self.sync.synchronize()  # the round that is not full
         if self.sync is not None:
             self.sync.detach()
             self.sync = None
