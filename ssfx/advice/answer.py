@@ -202,7 +202,10 @@ def _rounds_may_need(advice: Ranking, known: Entry) -> float | None:
     """Return the step of the best known way over the average one of ROUNDS, if that is shorter; else None."""
     if not _is_slow(advice):
         return None
-    times = known.iteration_s / advice.setting.best(ROUNDS).iteration_s
+    trial = advice.setting.best(ROUNDS)
+    times = known.iteration_s / trial.iteration_s
+    if (memory := advice.setting.memory(trial)) and not memory.fits:
+        return None
     return times if times > 1 + WORTH else None
 
 
@@ -216,6 +219,6 @@ def _published(advice: Ranking, entries: Sequence[Entry]) -> Iterator[tuple[str,
     yield from ((name, one) for one in quotes(each.get(name, []), size))
     if _is_slow(advice):
         yield from (
-            (f"DiLoCo, {setting.cluster.nodes} replicas", one)
-            for one in quotes(local_updates(network, setting.cluster.nodes), size)
+            (f"DiLoCo, {setting.cluster.world_size} replicas", one)
+            for one in quotes(local_updates(network, setting.cluster.world_size), size)
         )

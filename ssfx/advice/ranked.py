@@ -1,6 +1,5 @@
 """Schemes in the order of their steps on one setting, and what may be said of each."""
 
-import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import inf
@@ -65,7 +64,7 @@ class Entry:
         if schemes[self.scheme].chooses and options.get("quality") == "normal":
             del options["quality"]
         given = {"scheme": self.scheme, **options}.items()
-        return f"ssfx.attach(...,{','.join(f'{key}={json.dumps(value)}' for key, value in given)})"
+        return f"ssfx.attach(...,{','.join(f'{key}={_quoted(value)}' for key, value in given)})"
 
     @property
     def compressors(self) -> tuple[str, ...]:
@@ -161,3 +160,7 @@ class Ranking:
 def surely_less(first_s: float, second_s: float, error: float) -> bool:
     """Return whether a first time is less than a second one even if both are off by up to `error`, relative."""
     return first_s * (1 + error) < second_s * (1 - error)
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -110,7 +110,7 @@ def _free(answer: Answer) -> str:
     if faster > 1 + WORTH:
         found.append(f"{answer.dense.trial.title} {times(faster)}")
     if more := answer.fewer:
-        found.append(f"accumulate={more.passes}: work of {rounded(more.work, 2)} ({more.batch_times:.2g}x the batch)")
+        found.append(f"accumulate={more.passes}: work of {rounded(more.work, 2)} ({times(more.batch_times)} the batch)")
     return "; ".join(found) or "nothing is left to win without another method"
 
 
@@ -120,8 +120,11 @@ def _to_win(answer: Answer) -> str:
     if answer.pays_from_gbps is not None:
         found.append(f"from {rounded(answer.pays_from_gbps, 2)} Gbit/s with {words(answer.known)}")
     if more := answer.fewer:
-        found.append(f"accumulate={more.passes} ({more.batch_times:.2g}x the batch)")
-    return "; or ".join([*found, f"scheme={ROUNDS}"] if answer.rounds_may_need else found) or "nothing known helps"
+        found.append(f"accumulate={more.passes} ({times(more.batch_times)} the batch)")
+    return (
+        "; or ".join([*found, f"ssfx simulate scheme={ROUNDS}"] if answer.rounds_may_need else found)
+        or "nothing known helps"
+    )
 
 
 def _faster(answer: Answer) -> str:
@@ -132,8 +135,8 @@ def _faster(answer: Answer) -> str:
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
     told = answer.alone_is_faster or any(name.startswith("DiLoCo") for name, _ in answer.published)
     if answer.rounds_may_need and told:
-        by = f"may need {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
-        found.append(f"scheme={ROUNDS}: {by}, unrecorded")
+        by = f"over {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
+        found.append(f"scheme={ROUNDS} ends sooner unless it needs {by} (unrecorded)")
     return "; ".join(found) or "nothing, whatever its quality"
 
 
