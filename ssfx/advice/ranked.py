@@ -12,6 +12,9 @@ from ssfx.core.spec import name_of
 from ssfx.schemes import schemes
 from ssfx.schemes.search.extra_steps import ExtraSteps
 
+UNSURE = 0.5
+"""Mean error of the simulator, relative, above which a time is not to be relied on."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -56,6 +59,11 @@ class Entry:
     def samples_per_s(self) -> float:
         """Samples of all devices in a second."""
         return self.setting.cluster.world_size * self.setting.samples / self.iteration_s
+
+    @property
+    def unsure(self) -> bool:
+        """Whether times of steps that send alike were off by more than UNSURE on average."""
+        return self.trust is not None and self.trust.mean > UNSURE
 
     @property
     def type(self) -> str:

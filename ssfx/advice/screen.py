@@ -85,7 +85,8 @@ def _verdict(answer: Answer) -> str:
     if answer.alone_is_faster:
         by = f", {times(1 / best.work)} as fast as with {words(best)}" if best else ""
         both = "both" if answer.devices == 2 else f"all {answer.devices}"
-        return f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with torch's DDP{by}"
+        torch = f"torch's {'sharding' if answer.sharding else 'DDP'}"
+        return f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with {torch}{by}"
     if best is None:
         return f"no method of recorded quality and checked times compresses here; {free}"
     if answer.answer == "no":
@@ -129,7 +130,7 @@ def _to_win(answer: Answer) -> str:
 
 def _faster(answer: Answer) -> str:
     found = []
-    if named := ", ".join(f"{one.name} {times(one.vs_dense)}" for one in answer.faster[:2]):
+    if named := ", ".join(map(_with_gain, answer.faster[:2])):
         more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
         found.append(f"{named}{more}: quality unknown or worse")
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
@@ -138,6 +139,10 @@ def _faster(answer: Answer) -> str:
         by = f"over {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
         found.append(f"scheme={ROUNDS} ends sooner unless it needs {by} (unrecorded)")
     return "; ".join(found) or "nothing, whatever its quality"
+
+
+def _with_gain(one: Entry) -> str:
+    return f"{one.name} {times(one.vs_dense)}" + (" (time unsure)" if one.unsure else "")
 
 
 def _quality(answer: Answer) -> str:
