@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from math import ceil, inf
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from ssfx.advice.break_even import BreakEvens
 from ssfx.advice.map_2026 import gbps_per_device
 from ssfx.advice.published import Quote, local_updates, published_of, quotes
 from ssfx.advice.ranked import Entry, Ranking
+from ssfx.advice.setting import Setting
 from ssfx.advice.trust import Trust
 from ssfx.perf_model.cautions import cautions
 
@@ -58,6 +59,8 @@ class Answer:
     """Of every scheme that selects."""
     sharding: str
     answer: Word
+    alone_is_faster: bool
+    """Whether one device alone does more work than all, and has memory for the whole model."""
     alone_samples_per_s: float
     now: Entry
     """torch's DDP as it comes, or its own sharding."""
@@ -72,7 +75,7 @@ class Answer:
     pays_from_gbps: float | None
     """The rate of a link from which on several devices are faster than one; None where they are, or it has no rate."""
     faster: tuple[Entry, ...]
-    """Methods that are faster than tuned dense by the clock, of unknown quality, or worse."""
+    """Methods faster than tuned dense by the clock, of unknown quality, or worse; those of unsure times last."""
     unchecked: tuple[Entry, ...]
     """Those of recorded quality, of whose way of sending no time was ever scored."""
     rounds_may_need: float | None
@@ -99,11 +102,6 @@ class Answer:
         """Return its fields as what JSON can hold."""
         return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
 
-    @property
-    def alone_is_faster(self) -> bool:
-        """Whether one device alone, where each has a whole model, does more work than all."""
-        return self.known.work < 1 and not self.sharding
-
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
@@ -123,7 +121,7 @@ def answer_of(advice: Ranking) -> Answer:
         if one not in advice.recommendable and one.iteration_s < dense.iteration_s * (1 - WORTH / 2)
     ]
     known = best if best and best.iteration_s < dense.iteration_s else dense
-    alone_is_faster = known.work < 1 and setting.sharding is None
+    alone_is_faster = known.work < 1 and _fits_whole(setting)
     word: Word = "unknown" if best is None and ahead else "no"
     if best is not None and 1 - 1 / best.vs_dense >= WORTH:
         word = "close" if advice.unclear(best) else "yes"
@@ -142,6 +140,7 @@ def answer_of(advice: Ranking) -> Answer:
         density=setting.density,
         sharding=setting.sharding.text if setting.sharding else "",
         answer="no" if alone_is_faster else word,
+        alone_is_faster=alone_is_faster,
         alone_samples_per_s=setting.samples / setting.alone_s,
         now=Entry(setting.as_it_comes(), setting, dense.iteration_s),
         dense=dense,
@@ -149,7 +148,7 @@ def answer_of(advice: Ranking) -> Answer:
         most=max(0.0, 1 - setting.alone_s / dense.iteration_s),
         fewer=_accumulated(advice, known, 1.0) if alone_is_faster else _accumulated(advice, dense, HALF * devices),
         pays_from_gbps=_pays_from_gbps(advice, known) if alone_is_faster else None,
-        faster=tuple(one for one in ahead if one.more_steps is None),
+        faster=tuple(sorted((one for one in ahead if one.more_steps is None), key=lambda one: one.unsure)),
         unchecked=tuple(one for one in ahead if one.more_steps is not None),
         rounds_may_need=_rounds_may_need(advice, known),
         more_steps=best.more_steps if best else None,
@@ -163,6 +162,15 @@ def answer_of(advice: Ranking) -> Answer:
         cautions=tuple(cautions(profile, cluster)),
         schemes=advice.entries,
     )
+
+
+def _fits_whole(setting: Setting) -> bool:
+    """Return whether a device can train the whole model alone; where ranks do not share it each of them does."""
+    if setting.sharding is None:
+        return True
+    whole = replace(setting, sharding=None)
+    needed = whole.memory(whole.as_it_comes())
+    return needed is not None and needed.fits
 
 
 def _accumulated(advice: Ranking, entry: Entry, work: float) -> Accumulated | None:
@@ -202,7 +210,10 @@ def _rounds_may_need(advice: Ranking, known: Entry) -> float | None:
     """Return the step of the best known way over the average one of ROUNDS, if that is shorter; else None."""
     if not _is_slow(advice):
         return None
-    times = known.iteration_s / advice.setting.best(ROUNDS).iteration_s
+    trial = advice.setting.best(ROUNDS)
+    times = known.iteration_s / trial.iteration_s
+    if (memory := advice.setting.memory(trial)) and not memory.fits:
+        return None
     return times if times > 1 + WORTH else None
 
 
@@ -216,6 +227,6 @@ def _published(advice: Ranking, entries: Sequence[Entry]) -> Iterator[tuple[str,
     yield from ((name, one) for one in quotes(each.get(name, []), size))
     if _is_slow(advice):
         yield from (
-            (f"DiLoCo, {setting.cluster.nodes} replicas", one)
-            for one in quotes(local_updates(network, setting.cluster.nodes), size)
+            (f"DiLoCo, {setting.cluster.world_size} replicas", one)
+            for one in quotes(local_updates(network, setting.cluster.world_size), size)
         )

@@ -33,7 +33,8 @@ def place_on_map(cluster: Cluster) -> str:
     if not here:
         return ""
     near = min(here, key=lambda one: abs(log(one["gbps"] / gbps)))
-    most = f"it may need {near['affords']:.3g} times the steps" if near["affords"] > 1 else "no step is shorter with it"
+    over = f"it ends sooner unless it needs over {near['affords']:.3g} times the steps"
+    most = over if near["affords"] > 1 else "no step is shorter with it"
     return (
         f"of {near['models']} other models at {near['gbps']:.3g} Gbit/s per GPU, compression surely pays for "
         f"{near['wins']}; in the median {most} ({PAGE})"

@@ -27,8 +27,8 @@ _BITS = {"fp16": "16 bits", "bf16": "16 bits", "fp8": "few bits", "qsgd": "few b
 Point = SimpleNamespace
 """One published end of a training beside its dense one, by the columns of the file, and the address of its source.
 
-`kind` is a scheme or compressor of ssfx, or a word for what is neither. `every` and `replicas`: how often and by how
-many weights are exchanged, of local updates alone. `worse_percent` below 0 is better than dense.
+`kind` is a scheme or compressor of ssfx, both, or a word for what is neither. `every` and `replicas`: how often and by
+how many weights are exchanged, of local updates alone. `worse_percent` below 0 is better than dense.
 """
 
 
@@ -109,7 +109,7 @@ def published_of(plan: Plan, network: Network, *, fine_tuning: bool = False) -> 
     own = plan.scheme.partition("_")[0] if plan.scheme.startswith("ssfusion") else plan.scheme
     return matching(
         Asked(
-            (own,) if built.sparse and own != "per_tensor" else (own, _BITS.get(name, name)),
+            (own, f"{own} {name}") + (() if built.sparse and own != "per_tensor" else (_BITS.get(name, name),)),
             network.optimizer,
             family,
             sum(one.numel for one in network.tensors),
@@ -142,20 +142,23 @@ class Quote:
     """What one source has: `gap` in short, `text` with what was trained, where it stands and what else to know."""
 
     gap: str
+    data: str
     address: str
     far: str
     text: str
 
     def __str__(self) -> str:
         where = self.address.partition(" (")[0].partition(",")[0]
-        return f"{self.gap} ({'; '.join(filter(None, (where, self.far)))})"
+        return f"{self.gap} ({'; '.join(filter(None, (where, self.data, self.far)))})"
 
 
 def quotes(found: Sequence[Point], parameters: float) -> list[Quote]:
-    """Return one for each source and number of local steps, the best grade first."""
+    """Return one for each source, method, number of local steps, metric and data set, the best grade first."""
     groups: dict[tuple[object, ...], list[Point]] = {}
     for point in sorted(found, key=lambda one: one.grade):
-        groups.setdefault((point.source, point.feedback, point.every, point.metric), []).append(point)
+        method = point.method.partition(",")[0]  # what follows is how many nodes, or the schedule
+        key = (point.source, method, point.feedback, point.every, point.metric, point.data)
+        groups.setdefault(key, []).append(point)
     return [_quote(group, parameters) for group in groups.values()]
 
 
@@ -166,9 +169,13 @@ def _quote(group: Sequence[Point], parameters: float) -> Quote:
     if tokens:
         gap = f"{_span([one.worse_percent for one in group], '+.2f')} % loss, about {_span(tokens, '+.0f')} % tokens"
     else:
-        trained += f" on {' and '.join(dict.fromkeys(one.data for one in group))}"
-        ends, dense = [one.compressed for one in group], [one.dense for one in group]
-        gap = f"{first.metric.rstrip(', %')} {_span(ends, '.4g')}, dense {_span(dense, '.4g')}"
+        percent = first.metric.endswith(", %")
+        scale = 100 if max(one.dense for one in group) < 1 else 1  # accuracies that are fractions, in percent as others
+        unit = " %" if percent or scale == 100 else ""
+        ends, dense = ([scale * getattr(one, end) for one in group] for end in ("compressed", "dense"))
+        gap = f"{first.metric.removesuffix(', %')} {_span(ends, '.4g')}{unit}, dense {_span(dense, '.4g')}{unit}"
+    if first.every:
+        gap = f"every {first.every} steps: {gap}"
     times = parameters / first.parameters
     apart = max(times, 1 / times)
     far = f"yours is {apart:.2g} times {'larger' if times > 1 else 'smaller'}" if apart > SIZE else ""
@@ -179,8 +186,8 @@ def _quote(group: Sequence[Point], parameters: float) -> Quote:
         *dict.fromkeys(one.note for one in group),
     ]
     method = first.method + ("" if first.feedback or first.every else ", no error feedback")
-    text = f"{method}, {trained}, {first.optimizer}: {gap} ({'; '.join(filter(None, facts))})"
-    return Quote(gap, first.address, far, text)
+    text = f"{method}, {trained} on {first.data}, {first.optimizer}: {gap} ({'; '.join(filter(None, facts))})"
+    return Quote(gap, first.data, first.address, far, text)
 
 
 def listed() -> list[tuple[str, ...]]:

@@ -1,6 +1,5 @@
 """Schemes in the order of their steps on one setting, and what may be said of each."""
 
-import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import inf
@@ -12,6 +11,9 @@ from ssfx.advice.trust import Trust
 from ssfx.core.spec import name_of
 from ssfx.schemes import schemes
 from ssfx.schemes.search.extra_steps import ExtraSteps
+
+UNSURE = 0.5
+"""Mean error of the simulator, relative, above which a time is not to be relied on."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,18 @@ class Entry:
         return self.setting.cluster.world_size * self.setting.samples / self.iteration_s
 
     @property
+    def unsure(self) -> bool:
+        """Whether times of steps that send alike were off by more than UNSURE on average."""
+        return self.trust is not None and self.trust.mean > UNSURE
+
+    @property
     def type(self) -> str:
         """The line of a script that takes such steps."""
         options = {key: value for key, value in self.trial.options.items() if key != WHOLE}
         if schemes[self.scheme].chooses and options.get("quality") == "normal":
             del options["quality"]
         given = {"scheme": self.scheme, **options}.items()
-        return f"ssfx.attach(...,{','.join(f'{key}={json.dumps(value)}' for key, value in given)})"
+        return f"ssfx.attach(...,{','.join(f'{key}={_quoted(value)}' for key, value in given)})"
 
     @property
     def compressors(self) -> tuple[str, ...]:
@@ -161,3 +168,7 @@ class Ranking:
 def surely_less(first_s: float, second_s: float, error: float) -> bool:
     """Return whether a first time is less than a second one even if both are off by up to `error`, relative."""
     return first_s * (1 + error) < second_s * (1 - error)
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -85,7 +85,8 @@ def _verdict(answer: Answer) -> str:
     if answer.alone_is_faster:
         by = f", {times(1 / best.work)} as fast as with {words(best)}" if best else ""
         both = "both" if answer.devices == 2 else f"all {answer.devices}"
-        return f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with torch's DDP{by}"
+        torch = f"torch's {'sharding' if answer.sharding else 'DDP'}"
+        return f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with {torch}{by}"
     if best is None:
         return f"no method of recorded quality and checked times compresses here; {free}"
     if answer.answer == "no":
@@ -110,7 +111,7 @@ def _free(answer: Answer) -> str:
     if faster > 1 + WORTH:
         found.append(f"{answer.dense.trial.title} {times(faster)}")
     if more := answer.fewer:
-        found.append(f"accumulate={more.passes}: work of {rounded(more.work, 2)} ({more.batch_times:.2g}x the batch)")
+        found.append(f"accumulate={more.passes}: work of {rounded(more.work, 2)} ({times(more.batch_times)} the batch)")
     return "; ".join(found) or "nothing is left to win without another method"
 
 
@@ -120,21 +121,28 @@ def _to_win(answer: Answer) -> str:
     if answer.pays_from_gbps is not None:
         found.append(f"from {rounded(answer.pays_from_gbps, 2)} Gbit/s with {words(answer.known)}")
     if more := answer.fewer:
-        found.append(f"accumulate={more.passes} ({more.batch_times:.2g}x the batch)")
-    return "; or ".join([*found, f"scheme={ROUNDS}"] if answer.rounds_may_need else found) or "nothing known helps"
+        found.append(f"accumulate={more.passes} ({times(more.batch_times)} the batch)")
+    return (
+        "; or ".join([*found, f"ssfx simulate scheme={ROUNDS}"] if answer.rounds_may_need else found)
+        or "nothing known helps"
+    )
 
 
 def _faster(answer: Answer) -> str:
     found = []
-    if named := ", ".join(f"{one.name} {times(one.vs_dense)}" for one in answer.faster[:2]):
+    if named := ", ".join(map(_with_gain, answer.faster[:2])):
         more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
         found.append(f"{named}{more}: quality unknown or worse")
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
     told = answer.alone_is_faster or any(name.startswith("DiLoCo") for name, _ in answer.published)
     if answer.rounds_may_need and told:
-        by = f"may need {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
-        found.append(f"scheme={ROUNDS}: {by}, unrecorded")
+        by = f"over {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
+        found.append(f"scheme={ROUNDS} ends sooner unless it needs {by} (unrecorded)")
     return "; ".join(found) or "nothing, whatever its quality"
+
+
+def _with_gain(one: Entry) -> str:
+    return f"{one.name} {times(one.vs_dense)}" + (" (time unsure)" if one.unsure else "")
 
 
 def _quality(answer: Answer) -> str:

@@ -100,6 +100,7 @@ def _quality(advice: Advice) -> None:
     rows, rests = [], dict[str, list[str]]()
     for one in sorted(advice.entries, key=lambda one: (one.steps * one.iteration_s, one.iteration_s)):
         more = str(one.needed).removesuffix(one.needed.source).rstrip(", ") or "unknown"
+        more = "counts as dense" if one.needed.share == 0 and not one.needed.runs else more
         steps = one.steps if one.steps <= 10 * setting.steps else inf  # beyond, a number would say more than is known
         told = ("-", "-") if steps == inf else (f"{steps:,.0f}", rounded(steps * one.iteration_s / 60, 4))
         rows.append((one.name, more, told[0], rounded(1e3 * one.iteration_s, 4), told[1]))
@@ -113,7 +114,7 @@ def _quality(advice: Advice) -> None:
         one.name: published_of(one.trial.plan, setting.network, fine_tuning=setting.fine_tuning)
         for one in advice.compressing
     }
-    for name, held in (found | {"DiLoCo": local_updates(setting.network, setting.cluster.nodes)}).items():
+    for name, held in (found | {"DiLoCo": local_updates(setting.network, setting.cluster.world_size)}).items():
         silent += [] if held else [name]
         for quote in quotes(held, size):
             say(f"{name}: {quote.text}", "  ", "")

@@ -48,7 +48,8 @@ def split_task(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     if any(word.startswith("target=") for word in others):
         raise ConfigError("the time to a quality is ssfx advise ... --quality; drop target=")
     if given - {"fine-tuning", "pretraining"} or len(given) > 1:
-        raise ConfigError(f"task={','.join(sorted(given))}: it is pretraining, from new weights, or fine-tuning")
+        meant = "; did you mean task=fine-tuning?" if given & {"finetuning", "fine_tuning", "finetune"} else ""
+        raise ConfigError(f"task={','.join(sorted(given))}: it is pretraining, from new weights, or fine-tuning{meant}")
     return others, given == {"fine-tuning"}
 
 

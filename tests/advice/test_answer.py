@@ -1,5 +1,7 @@
 """The answer: eight facts, what makes it yes or no, and what several devices are worth."""
 
+from dataclasses import replace
+
 import pytest
 from advice.settings import setting
 
@@ -36,6 +38,8 @@ def test_yes_names_the_method_its_gain_and_the_line_to_type():
     assert facts(answer)["YES"].endswith('ssfx.attach(...,scheme="ddp_fp16")')
     now = facts(answer)["NOW"]
     assert f"32 GPUs do the work of {answer.now.work:.2g} (this {answer.best.work:.2g})" in now
+    clipping = answer.schemes[0]
+    assert "clipped=True" in replace(clipping, trial=replace(clipping.trial, options={"clipped": True})).type
     assert "powersgd" in [one.name for one in answer.faster]
     assert "powersgd" in facts(answer)["FASTER"]
     assert "no published pair for the faster" in facts(answer)["QUALITY"]
@@ -100,12 +104,28 @@ def test_nodes_of_one_device_sum_nothing_inside_first():
     assert set(METHODS) <= set(resolve_setting(["model=gpt2", "cluster=box"]).names())
 
 
-@pytest.mark.parametrize(("words", "named"), [("", True), ("cluster=64gpu cluster.nodes=2", False)])
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("cluster=box cluster.link=10gbe cluster.nodes=2 cluster.devices_per_node=1", True),
+        ("cluster=64gpu cluster.nodes=2", False),
+    ],
+)
 def test_local_updates_are_named_on_slow_networks_alone(words, named):
-    answer = asked(f"model=gpt2_xl {words or 'cluster=box cluster.link=10gbe'}", "ddp")
+    answer = asked(f"model=gpt2_xl {words}", "ddp")
     assert any(name.startswith("DiLoCo, 2 replicas") for name, _ in answer.published) is named
     assert (answer.rounds_may_need is not None) is named
-    assert ("scheme=diloco: may need" in facts(answer)["FASTER"]) is named
+    assert ("DiLoCo, 2 replicas: every 30 steps: " in facts(answer).get("PUBLISHED", "")) is named
+    assert ("scheme=diloco ends sooner unless" in facts(answer)["FASTER"]) is named
+
+
+def test_rounds_that_do_not_fit_are_not_named():
+    words = "model=gpt2_xl cluster=box cluster.nodes=2 cluster.devices_per_node=1 cluster.link=10gbe"
+    fits = {
+        device: asked(f"{words} cluster.device={device}", "ddp").rounds_may_need for device in ("a100", "rtx2080ti")
+    }
+    assert fits["a100"] is not None
+    assert fits["rtx2080ti"] is None
 
 
 def test_rounds_may_need_as_many_times_the_steps_as_their_step_is_shorter():

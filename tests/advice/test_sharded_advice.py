@@ -33,6 +33,12 @@ def test_faster_methods_are_named_but_not_recommended() -> None:
     assert {one.name for one in answer.faster} >= {"powersgd", "topk"}
 
 
+def test_one_device_that_holds_the_whole_model_may_be_faster_than_shards() -> None:
+    words = "model=gpt2 cluster=box cluster.nodes=2 cluster.devices_per_node=1 cluster.link=1gbe sharding=fsdp"
+    answer = answer_of(advise(resolve_setting(words.split()), ["ddp"]))
+    assert (answer.answer, answer.alone_is_faster) == ("no", True)
+
+
 def test_sums_over_shards_are_tried_in_few_bits() -> None:
     setting = resolve_setting(f"{WORDS} sharding=fsdp".split())
     assert {given["compressor"].partition("(")[0] for given in setting.variants("fused_all")} == {"qsgd", "onebit"}

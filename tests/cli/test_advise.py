@@ -94,6 +94,8 @@ def test_options_of_the_cluster_are_in_its_name(run_advise):
         (["scheme=ddp"], "advice compares all schemes, each with its own compressor, so scheme has no place"),
         (["lr=0.1"], "advice does not depend on lr; it takes model, workload, cluster, density"),
         (["target=quality"], "the time to a quality is ssfx advise ... --quality"),
+        (["task=finetuning"], "did you mean task=fine-tuning?"),
+        (["cluster=box", "cluster.device=4090"], "did you mean rtx4090?"),
         (["task=inference"], "it is pretraining, from new weights, or fine-tuning"),
         (["modle=bert_large"], "unknown key 'modle'; did you mean 'model'?"),
         (["model=bert_large,vgg19"], "ssfx advise shows one case, got 2 values of model"),
@@ -147,6 +149,7 @@ def test_an_answer_names_only_schemes_of_validated_error_and_recorded_quality(mo
     assert entries["powersgd"]["more_steps"] is None
     assert 0 <= entries["ddp_fp16"]["more_steps"] < 0.01
     assert {one["name"] for one in found["faster"]} >= {"s2reducer", "micro", "powersgd"}
+    assert found["faster"][-1]["name"] == "s2reducer"
     assert [one["name"] for one in found["unchecked"]] == ["ddp_bf16"]
     out = output(capsys, "advise", *words)
     assert re.search(r": quality unknown or worse; ddp_bf16 [0-9.]+x: unchecked", out)
