@@ -95,7 +95,7 @@ def test_options_of_the_cluster_are_in_its_name(run_advise):
         (["lr=0.1"], "advice does not depend on lr; it takes model, workload, cluster, density"),
         (["target=quality"], "the time to a quality is ssfx advise ... --quality"),
         (["task=finetuning"], "did you mean task=fine-tuning?"),
-        (["cluster=box", "cluster.device=4090"], "did you mean rtx4090?"),
+        (["model=gpt2", "cluster=box", "cluster.device=4090"], "did you mean rtx4090?"),
         (["task=inference"], "it is pretraining, from new weights, or fine-tuning"),
         (["modle=bert_large"], "unknown key 'modle'; did you mean 'model'?"),
         (["model=bert_large,vgg19"], "ssfx advise shows one case, got 2 values of model"),
