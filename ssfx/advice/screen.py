@@ -134,8 +134,8 @@ def _faster(answer: Answer) -> str:
         more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
         found.append(f"{named}{more}: quality unknown or worse")
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
-    told = answer.alone_is_faster or any(name.startswith("DiLoCo") for name, _ in answer.published)
-    if answer.rounds_may_need and told:
+    quoted = answer.alone_is_faster or any(name.startswith("DiLoCo") for name, _ in answer.published)
+    if answer.rounds_may_need and quoted:
         by = f"over {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
         found.append(f"scheme={ROUNDS} ends sooner unless it needs {by} (unrecorded)")
     return "; ".join(found) or "nothing, whatever its quality"

@@ -102,8 +102,8 @@ def _quality(advice: Advice) -> None:
         more = str(one.needed).removesuffix(one.needed.source).rstrip(", ") or "unknown"
         more = "counts as dense" if one.needed.share == 0 and not one.needed.runs else more
         steps = one.steps if one.steps <= 10 * setting.steps else inf  # beyond, a number would say more than is known
-        told = ("-", "-") if steps == inf else (f"{steps:,.0f}", rounded(steps * one.iteration_s / 60, 4))
-        rows.append((one.name, more, told[0], rounded(1e3 * one.iteration_s, 4), told[1]))
+        cells = ("-", "-") if steps == inf else (f"{steps:,.0f}", rounded(steps * one.iteration_s / 60, 4))
+        rows.append((one.name, more, cells[0], rounded(1e3 * one.iteration_s, 4), cells[1]))
         rests.setdefault(one.needed.source, []).append(one.name)
     print_table(columns, rows, right=set(columns) - {"scheme", "more steps"})
     for source, names in rests.items():

@@ -21,18 +21,19 @@ from ssfx.compressors.memories import Memory
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.planning.costs import placeholder_costs
 from ssfx.planning.exempt import exempted
-from ssfx.planning.plan import Plan, TensorSpec
+from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.rounds import Rounds
 from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts
 from ssfx.runtime.lifetime import Peers, claim_model, release_model
 from ssfx.runtime.online import parameter_names, registration_profile
-from ssfx.runtime.parted import Parted, fingerprint, fingerprint_of
-from ssfx.runtime.setup import broadcast_model, broadcast_tensors
+from ssfx.runtime.parted import Parted, fingerprint_of
+from ssfx.runtime.setup import average_buffers, broadcast_model
 from ssfx.runtime.stats import Tracer
 from ssfx.runtime.store import STATE_FORMAT, Store, identity
 from ssfx.runtime.vector_exchange import VectorExchange
 from ssfx.schemes import schemes
+from ssfx.schemes.local_updates import fragments
 from ssfx.schemes.make_plan import check_memory, make_plan
 
 Weights = dict[str, torch.Tensor]
@@ -227,7 +228,8 @@ class OuterSync:
                 p.add_(outer - sent[name])  # and stays
             else:
                 p.copy_(outer)
-        self._average_buffers()
+        if self._with_buffers:
+            average_buffers(self._model, self.comm)
         self._parted.note(self.exchanges, self._outer.values())  # type: ignore[arg-type]
         self._parted.look(self.exchanges, dict)
 
@@ -243,29 +245,6 @@ class OuterSync:
                 f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self.step}; use a "
                 "smaller rate, or clip gradients"
             )
-
-    def _average_buffers(self) -> None:
-        """Running statistics that differ are those of the mean of ranks, others rank 0's.
-
-        What is not finite on a rank does not count.
-        """
-        buffers = [one for one in self._model.buffers() if one.numel()] if self._with_buffers else []
-        if not buffers or self.comm.world_size == 1:
-            return
-        bits = torch.stack([fingerprint(one).to(self.comm.device) for one in buffers])
-        rows = self.comm.all_gather(bits).wait().view(self.comm.world_size, -1)
-        differ = (rows != rows[0]).any(0).tolist()
-        changed = [one for one, other in zip(buffers, differ, strict=True) if other]
-        broadcast_tensors([one for one in changed if not one.is_floating_point()], self.comm)
-        for one in changed:
-            if not one.is_floating_point():
-                continue
-            own = one.detach().double().contiguous()
-            finite = torch.isfinite(own)
-            share = torch.where(finite, own, 0.0) / self.comm.world_size  # before the sum, which may overflow
-            both = torch.stack([share, finite / self.comm.world_size]).reshape(-1)
-            mean, there = self.comm.all_reduce(both).wait().view(2, *own.shape)
-            one.copy_(torch.where(there > 0, mean / there, own))
 
     @torch.no_grad()
     def _write(self, weights: Mapping[str, torch.Tensor]) -> None:
@@ -413,21 +392,3 @@ def _step_of(
             sync.skipped_steps += 1
             sync.after_step()
     return found
-
-
-def fragments(base: Profile, count: int) -> list[Profile]:
-    """Return neighbours of about equal size, in the order in which gradients arrive; each tensor in one of them."""
-    if len(base.tensors) < count:
-        raise ConfigError(f"fragments={count} is more than the {len(base.tensors)} tensors of this model; use fewer")
-    total, done = sum(base.numel), 0
-    parts: list[list[TensorSpec]] = [[]]
-    for at, spec in enumerate(base.tensors):
-        needed = count - len(parts)
-        if parts[-1] and needed and (done >= total * len(parts) / count or len(base.tensors) - at == needed):
-            parts.append([])
-        parts[-1].append(spec)
-        done += spec.numel
-    return [
-        Profile(base.model, tuple(specs), (0.0,) * len(specs), 0.0, base.origin, optimizer=base.optimizer)
-        for specs in parts
-    ]

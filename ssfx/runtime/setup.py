@@ -140,6 +140,28 @@ def warm_up(compressor: Compressor, memory: Memory, device: torch.device, world_
     )
 
 
+def average_buffers(model: nn.Module, comm: Comm) -> None:
+    """Running statistics that differ between ranks are those of the mean, other buffers that differ rank 0's.
+
+    What is not finite on a rank does not count.
+    """
+    buffers = [one for one in model.buffers() if one.numel()]
+    if not buffers or comm.world_size == 1:
+        return
+    bits = torch.stack([fingerprint(one).to(comm.device) for one in buffers])
+    rows = comm.all_gather(bits).wait().view(comm.world_size, -1)
+    differ = (rows != rows[0]).any(0).tolist()
+    changed = [one for one, other in zip(buffers, differ, strict=True) if other]
+    broadcast_tensors([one for one in changed if not one.is_floating_point()], comm)
+    for one in (one for one in changed if one.is_floating_point()):
+        own = one.detach().double().contiguous()
+        finite = torch.isfinite(own)
+        share = torch.where(finite, own, 0.0) / comm.world_size  # before the sum, which may overflow
+        both = torch.stack([share, finite / comm.world_size]).reshape(-1)
+        mean, there = comm.all_reduce(both).wait().view(2, *own.shape)
+        one.copy_(torch.where(there > 0, mean / there, own))
+
+
 _SMALL = 1 << 14
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
-from ssfx.planning.plan import Plan
+from ssfx.planning.plan import Plan, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.planning.rounds import Rounds
 from ssfx.schemes.base import CompressOptions, DenseOptions, SchemeOptions, scheme
@@ -174,3 +174,21 @@ def plan_sparseloco(profile: Profile, costs: Costs, options: SparseLoCoOptions) 
 
 def _in_rounds(name: str, plan: Plan, options: _RoundOptions) -> Plan:
     return replace(plan, scheme=name, overlap=False, rounds=options.rounds())
+
+
+def fragments(base: Profile, count: int) -> list[Profile]:
+    """Return neighbours of about equal size, in the order in which gradients arrive; each tensor in one of them."""
+    if len(base.tensors) < count:
+        raise ConfigError(f"fragments={count} is more than the {len(base.tensors)} tensors of this model; use fewer")
+    total, done = sum(base.numel), 0
+    parts: list[list[TensorSpec]] = [[]]
+    for at, spec in enumerate(base.tensors):
+        needed = count - len(parts)
+        if parts[-1] and needed and (done >= total * len(parts) / count or len(base.tensors) - at == needed):
+            parts.append([])
+        parts[-1].append(spec)
+        done += spec.numel
+    return [
+        Profile(base.model, tuple(specs), (0.0,) * len(specs), 0.0, base.origin, optimizer=base.optimizer)
+        for specs in parts
+    ]

@@ -16,9 +16,10 @@ import ssfx
 from ssfx.core.errors import ConfigError, RunError
 from ssfx.planning.rounds import Rounds
 from ssfx.runtime.online import registration_profile
-from ssfx.runtime.outer import OuterSync, fragments
+from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.setup import memory_of
 from ssfx.schemes import schemes
+from ssfx.schemes.local_updates import fragments
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "local_sgd": {"every": 4},

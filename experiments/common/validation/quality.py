@@ -77,13 +77,13 @@ def _group(
     return Group(title, FITTED, f"{len(pairs)} of long runs", tuple(pairs), (), notes, unit="x", over_dense=True)
 
 
-def _scored(told: dict[Record, float], cases: Sequence[Record]) -> str:
+def _scored(predicted: dict[Record, float], cases: Sequence[Record]) -> str:
     """Return the mean error of predictions in logarithms, and how many methods that cost little they recognise."""
-    errors = [abs(told[one] - one.value) for one in cases if one in told and not one.at_least]
-    said = {one for one, middle in told.items() if middle <= LITTLE}
+    errors = [abs(predicted[one] - one.value) for one in cases if one in predicted and not one.at_least]
+    said = {one for one, middle in predicted.items() if middle <= LITTLE}
     cheap = {one for one in cases if one.value <= LITTLE and not one.at_least}
-    told_right = f"{len(said & cheap)} of {len(cheap)} that cost at most 5 % told"
-    return f"{fmean(errors):.3f}, {told_right}, {len(said - cheap)} falsely"
+    found = f"{len(said & cheap)} of {len(cheap)} methods that need at most 5 % more steps are recognised"
+    return f"{fmean(errors):.3f} ({found}, {len(said - cheap)} wrongly)"
 
 
 def nearest(seen: Sequence[Record], one: Record) -> float | None:
