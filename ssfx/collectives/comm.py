@@ -103,6 +103,10 @@ class Comm(ABC):
         """Return a Comm of the same ranks for the exchange of one model on `device`; all ranks ask in one order."""
         return self
 
+    @abstractmethod
+    def part(self, size: int) -> Comm:
+        """Return a Comm of this rank and its neighbours, `size` ranks that follow one another; all ranks ask."""
+
     def begins(self) -> None:  # noqa: B027  real ranks share nothing
         """Take note that this rank begins an exchange of a model."""
 

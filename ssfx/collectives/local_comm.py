@@ -31,6 +31,10 @@ def own_comm() -> LocalComm | None:
     return comm
 
 
+_Channel = tuple[int, int]
+"""The number of a Comm, and its first rank."""
+
+
 class World:
     """P ranks of one process. `run(work)` calls work(comm) for each, and returns what they return, by rank.
 
@@ -49,9 +53,9 @@ class World:
         """What rank 0 shares."""
         self.channels = [0] * size
         """How many Comms of a model each rank has asked for."""
-        self.meetings: dict[tuple[int, int], _Meeting] = {}
+        self.meetings: dict[tuple[_Channel, int], _Meeting] = {}
         """Collectives that some rank has issued and not all, by channel and number."""
-        self.mail: dict[tuple[int, int, int, int], torch.Tensor] = {}
+        self.mail: dict[tuple[_Channel, int, int, int], torch.Tensor] = {}
         """Messages that were sent and not received, by channel, sender, receiver and number."""
         self.looks: list[list[Callable[..., None]]] = [[] for _ in range(size)]
         """By rank, called when it begins an exchange of a model; they raise if something is not as it must be."""
@@ -108,11 +112,12 @@ class _Work:
 
     def wait(self) -> None:
         comm = self._comm
-        comm.world.turns.wait(comm.rank, self._done, lambda: comm.look(), self._why)
+        comm.world.turns.wait(comm.first + comm.rank, self._done, lambda: comm.look(), self._why)
         self._land()
 
     def _why(self) -> str:
-        missing, turns = self._missing(), self._comm.world.turns
+        turns = self._comm.world.turns
+        missing = [self._comm.first + rank for rank in self._missing()]
         ended = [rank for rank in missing if rank in turns.ended()]
         return f"it waits for rank {(ended or missing)[0]} in {self._what}, which " + (
             "has ended; give all ranks as many batches and exchanges"
@@ -122,15 +127,26 @@ class _Work:
 
 
 class LocalComm(Comm):
-    """A rank of a World. Each `of_model` has a channel of its own, so that exchanges of two models cannot mix."""
+    """A rank of a World, or of `size` neighbours in it that begin with rank `first`.
+
+    Each `of_model` and `part` has a channel of its own, so that exchanges of two models cannot mix.
+    """
 
     serial = True
     takes_shorter = True
 
-    def __init__(self, world: World, rank: int, device: torch.device | None = None, channel: int = 0) -> None:
-        super().__init__(rank, world.size, device, object())
-        self.world = world
-        self._channel = channel
+    def __init__(
+        self,
+        world: World,
+        rank: int,
+        device: torch.device | None = None,
+        channel: int = 0,
+        first: int = 0,
+        size: int = 0,
+    ) -> None:
+        super().__init__(rank, size or world.size, device, object())
+        self.world, self.first = world, first
+        self._channel = (channel, first)
         self._issued = 0
         self._sent: defaultdict[int, int] = defaultdict(int)
         self._received: defaultdict[int, int] = defaultdict(int)
@@ -142,12 +158,20 @@ class LocalComm(Comm):
 
     def of_model(self, device: torch.device) -> Comm:
         """Return a Comm of the same ranks, for the exchange of one model; all ranks ask in one order."""
-        self.world.channels[self.rank] += 1
-        return LocalComm(self.world, self.rank, device, self.world.channels[self.rank])
+        return self._made(device, self.first, self.world_size)
+
+    def part(self, size: int) -> Comm:
+        """Return a Comm of this rank and its neighbours."""
+        return self._made(self.device, self.first + self.rank // size * size, size)
+
+    def _made(self, device: torch.device, first: int, size: int) -> Comm:
+        rank, channels = self.first + self.rank, self.world.channels
+        channels[rank] += 1
+        return LocalComm(self.world, rank - first, device, channels[rank], first, size)
 
     def begins(self) -> None:
         """Look at what the ranks of this World share."""
-        for look in self.world.looks[self.rank]:
+        for look in self.world.looks[self.first + self.rank]:
             look()
 
     def meet(self) -> None:
@@ -274,7 +298,7 @@ class LocalNotes(Notes):
 
     def pause(self) -> None:
         """Let other ranks go on."""
-        rank = self._comm.rank
+        rank = self._comm.first + self._comm.rank
         self._comm.world.turns.pause(rank, lambda: "it waits for a note that no other rank writes")
 
 

@@ -178,6 +178,13 @@ class TorchComm(Comm):
         """Notes in the store in which the ranks met."""
         return StoreNotes()
 
+    def part(self, size: int) -> Comm:
+        """Return a Comm of this rank and its neighbours, by a group of their own."""
+        dist, first = self._dist, self.rank // size * size
+        ranks = [dist.get_global_rank(self.group, rank) for rank in range(first, first + size)]
+        waits = _timeout(dist.group.WORLD, self.device)
+        return TorchComm(dist.new_group(ranks, timeout=waits, use_local_synchronization=True), self.device)
+
     def release(self) -> None:
         """Give a group of its own back for the next Comm, and stop checking for peers; nothing may be under way."""
         super().release()

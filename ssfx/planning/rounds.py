@@ -10,6 +10,7 @@ class Rounds:
     """When the fragments of a model are exchanged, and how their average moves the outer weights.
 
     `every`: steps between two exchanges of the same fragment. `fragments`: parts of about equal size, by turns.
+    `ranks_per_group`: neighbours by rank that average gradients after every step, so that rounds are between groups.
     `delay`: steps after which an exchange is waited for. `outer_lr`, `outer_momentum`: of the outer step, Nesterov's.
     """
 
@@ -18,6 +19,7 @@ class Rounds:
     delay: int = 0
     outer_lr: float = 1.0
     outer_momentum: float = 0.0
+    ranks_per_group: int = 1
 
     def __post_init__(self) -> None:
         if self.every % self.fragments:
@@ -35,7 +37,8 @@ class Rounds:
         """The rounds in words."""
         parts = f", in {self.fragments} fragments" if self.fragments > 1 else ""
         later = f", each waited for {self.delay} steps later" if self.delay else ""
-        return f"weights are exchanged every {self.every} steps{parts}{later}; ranks step alone in between"
+        own = f"groups of {self.ranks_per_group} ranks train by DDP" if self.ranks_per_group > 1 else "ranks step alone"
+        return f"weights are exchanged every {self.every} steps{parts}{later}; {own} in between"
 
     def begins(self, step: int) -> int | None:
         """Return the fragment whose exchange begins after step number `step` (from 1); None: no one's."""

@@ -31,6 +31,7 @@ from ssfx.runtime.parted import Parted, fingerprint_of
 from ssfx.runtime.setup import average_buffers, broadcast_model
 from ssfx.runtime.stats import Tracer
 from ssfx.runtime.store import STATE_FORMAT, Store, identity
+from ssfx.runtime.sync import Sync
 from ssfx.runtime.vector_exchange import VectorExchange
 from ssfx.schemes import schemes
 from ssfx.schemes.local_updates import fragments
@@ -45,7 +46,8 @@ _MINE = "after attach load this rank's own model and optimizer, saved outside of
 class OuterSync:
     """The exchange of rounds attached to a model: what `attach` returns for a scheme of local updates.
 
-    Public: outer, synchronize, stats, state_dict, load_state_dict, detach; no_sync does nothing, as no pass exchanges.
+    Public: outer, synchronize, no_sync, stats, state_dict, load_state_dict, detach. `inside` exchanges gradients every
+    step inside a group of `rounds.ranks_per_group` ranks, whose weights are equal: their mean is that of groups.
     """
 
     last = profile = costs = None
@@ -104,6 +106,22 @@ class OuterSync:
         self._held_back: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self._in_outer = False
         claim_model(model)
+        self.inside: Sync | None = None
+        if 1 < rounds.ranks_per_group and comm.world_size > 1:
+            self.inside = Sync(
+                model,
+                optimizers,
+                scheme="ddp",
+                given={},
+                memory=None,
+                scaler=scaler,
+                comm=comm.part(rounds.ranks_per_group),
+                costs=None,
+                seed=seed,
+                trace=False,
+                exempt=exempt,
+                broadcast_buffers=broadcast_buffers,
+            )
         self._handles = [
             self._optimizer.register_step_pre_hook(self._before),
             self._optimizer.register_step_post_hook(self._after),
@@ -266,14 +284,14 @@ class OuterSync:
             self._write(kept)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Return a context that changes nothing: no backward pass exchanges."""
-        return nullcontext()
+        """Backward passes inside exchange nothing; outside they do inside a group alone."""
+        return self.inside.no_sync() if self.inside is not None else nullcontext()
 
     def stats(self) -> dict[str, float | int | str | None]:
         """Return counts so far."""
         found: dict[str, float | int | str | None] = {
             "steps": self.step,
-            "skipped_steps": self.skipped_steps,
+            "skipped_steps": self.skipped_steps + (self.inside.skipped_steps if self.inside else 0),
             "exchanges": self.exchanges,
             "undone_rounds": self.undone_rounds,
             "scheme": self.scheme.name,
@@ -311,6 +329,7 @@ class OuterSync:
             "under_way": None
             if self._under_way is None
             else {"fragment": self._under_way, "sent": self._sent, "came": came},
+            "inside": None if self.inside is None else self.inside.state_dict(),
             "weights": int(fingerprint_of(self._params.values())),
         }
 
@@ -327,6 +346,8 @@ class OuterSync:
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.exchanges, self.undone_rounds = state["exchanges"], state["undone_rounds"]
         self._undone_in_a_row = state["undone_in_a_row"]
+        if self.inside is not None:
+            self.inside.load_state_dict(state["inside"])
         for name, one in state["outer"].items():
             self._outer[name].copy_(one)
         self._velocity = {name: one.to(self._outer[name].device, copy=True) for name, one in state["velocity"].items()}
@@ -369,6 +390,8 @@ class OuterSync:
             watching.discard(self)
             if not watching:
                 del _scalers[self._scaler], self._scaler.step
+        if self.inside is not None:
+            self.inside.detach()
         self._write(self._outer)
         self._peers.close("has detached")
         for part in self._parts:

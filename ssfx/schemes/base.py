@@ -120,9 +120,8 @@ class Scheme:
 
     def for_nodes(self, given: Mapping[str, Any], devices: int) -> dict[str, Any]:
         """Return `given` with the number of devices in a node, where the scheme asks for it and they are not given."""
-        if self._default("ranks_per_node") != 0 or not devices:
-            return dict(given)
-        return {**given, "ranks_per_node": given.get("ranks_per_node", devices)}
+        asked = [name for name in ("ranks_per_node", "ranks_per_group") if self._default(name) == 0 and devices]
+        return {**dict.fromkeys(asked, devices), **given}
 
     def _default(self, option: str, without: Any = None) -> Any:
         return getattr(self.defaults, option, without)

@@ -22,9 +22,14 @@ from ssfx.schemes.per_tensor import PerTensorOptions, plan_per_tensor
 
 @dataclass(frozen=True, kw_only=True)
 class _RoundOptions(SchemeOptions):
-    """`every`: steps between two exchanges of the same weights."""
+    """`every`: steps between two exchanges of the same weights.
+
+    `ranks_per_group`: so many neighbours by rank average gradients after every step, as ddp does, and rounds are between
+    such groups. 0: commands put the devices of a node, `attach` lets each rank step alone.
+    """
 
     every: Annotated[int, 1] = 128
+    ranks_per_group: Annotated[int, 0] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -32,7 +37,7 @@ class _RoundOptions(SchemeOptions):
 
     def rounds(self) -> Rounds:
         """Return when weights are exchanged, and what their average does: it takes the place of the weights."""
-        return Rounds(self.every)
+        return Rounds(self.every, ranks_per_group=self.ranks_per_group or 1)
 
     def online(self) -> OnlinePlanning:
         """Return the rounds beside what the exchange asks for."""
@@ -51,7 +56,7 @@ class _OuterOptions(_RoundOptions):
 
     def rounds(self) -> Rounds:
         """Return the same with an outer step."""
-        return Rounds(self.every, outer_lr=self.outer_lr, outer_momentum=self.outer_momentum)
+        return replace(super().rounds(), outer_lr=self.outer_lr, outer_momentum=self.outer_momentum)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +92,7 @@ class StreamingOptions(_OuterOptions, CompressOptions):
 
     def rounds(self) -> Rounds:
         """Return when fragments are exchanged."""
-        return Rounds(self.every, self.fragments, self.delay, self.outer_lr, self.outer_momentum)
+        return replace(super().rounds(), fragments=self.fragments, delay=self.delay)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +178,10 @@ def plan_sparseloco(profile: Profile, costs: Costs, options: SparseLoCoOptions) 
 
 
 def _in_rounds(name: str, plan: Plan, options: _RoundOptions) -> Plan:
+    ranks, size = plan.world_size, options.ranks_per_group or 1
+    if ranks % size:
+        nearest = min((n for n in range(1, ranks + 1) if ranks % n == 0), key=lambda n: abs(n - size))
+        raise ConfigError(f"{ranks} ranks do not fill groups of ranks_per_group={size}; use ranks_per_group={nearest}")
     return replace(plan, scheme=name, overlap=False, rounds=options.rounds())
 
 

@@ -63,9 +63,9 @@ def _weights(group: Any, rank: int, world: int, options: dict[str, Any], steps: 
     return found
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 5])
-def test_rounds_of_one_step_are_ddp(world):
-    every_step = Virtual().run(_weights, world, {**PLAIN, "every": 1}, 12)
+@pytest.mark.parametrize(("world", "group"), [(1, 1), (2, 1), (3, 1), (5, 1), (4, 2), (3, 3)])
+def test_rounds_of_one_step_are_ddp(world, group):
+    every_step = Virtual().run(_weights, world, {**PLAIN, "every": 1, "ranks_per_group": group}, 12)
     ddp = Virtual().run(_weights, world, {"scheme": "ddp"}, 12)
     assert torch.allclose(every_step[0], ddp[0], atol=2e-6)
 
@@ -119,6 +119,28 @@ def test_virtual_ranks_equal_real_ones_in_every_bit(pool: Pool, scheme):
         assert torch.equal(virtual, real)
 
 
+def test_groups_train_by_ddp_and_exchange_as_ranks_do(pool: Pool):
+    """Two groups of two, two rounds of four steps: the plain formula; and virtual ranks are real ones in every bit."""
+    options = {"scheme": "local_sgd", "every": 4, "ranks_per_group": 2}
+    outer = {"scheme": "diloco", "compressor": "bf16", "every": 4, "ranks_per_group": 2}
+    groups = [build("mlp") for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=0.01) for model in groups]
+    for step in range(8):
+        for group, (model, optimizer) in enumerate(zip(groups, optimizers, strict=True)):
+            optimizer.zero_grad()
+            for rank in (2 * group, 2 * group + 1):
+                (loss_of(model, rank, step) / 2).backward()
+            optimizer.step()
+        if step % 4 == 3:
+            mean = sum(map(flat, groups)) / 2
+            for model in groups:
+                torch.nn.utils.vector_to_parameters(mean.clone(), model.parameters())
+    for found in Virtual().run(_weights, 4, options, 8):
+        assert torch.allclose(found, flat(groups[0]), atol=1e-6)
+    for virtual, real in zip(Virtual().run(_weights, 4, outer, 10), pool.run(_weights, 4, outer, 10), strict=True):
+        assert torch.equal(virtual, real)
+
+
 def _mass(group: Any, rank: int, world: int) -> float:
     model = nn.Linear(64, 64, bias=False)
     torch.nn.init.zeros_(model.weight)
@@ -143,7 +165,7 @@ def test_what_is_sent_and_kept_is_what_was_learnt(world):
 
 
 def _resumed(group: Any, rank: int, world: int, scheme: str, at: int) -> bool:
-    options = {"scheme": scheme, **SCHEMES[scheme]}
+    options = {"scheme": scheme, **SCHEMES[scheme], "ranks_per_group": world // 2}
     model, optimizer, sync = trained(group, rank, options, at)
     states = [{k: v.clone() for k, v in model.state_dict().items()}, optimizer.state_dict(), sync.state_dict()]
     states[1] = {
@@ -167,6 +189,7 @@ def _resumed(group: Any, rank: int, world: int, scheme: str, at: int) -> bool:
 def test_a_run_resumed_after_any_step_of_a_round_is_equal_to_the_bit(scheme):
     for at in range(1, SCHEMES[scheme]["every"] + 2):
         assert all(Virtual().run(_resumed, 2, scheme, at)), at
+    assert all(Virtual().run(_resumed, 4, scheme, 2))
 
 
 def _one_bad_step(group: Any, rank: int, world: int, where: str) -> tuple[dict[str, Any], bool, bool]:
@@ -328,6 +351,8 @@ def test_an_exchange_lives_as_long_as_its_model_and_ends_once():
         ("inside", "call it outside of sync.outer()"),
         ("model of another rank", "after attach load this rank's own model and optimizer"),
         ("more ranks", "this state was saved with world_size=3, not 2"),
+        ("groups", "2 ranks do not fill groups of ranks_per_group=8; use ranks_per_group=2"),
+        ("trace", "trace=True draws exchanges of every step, and scheme=diloco makes one a round; drop it"),
         ("fragments", "fragments=64 is more than the 9 tensors of this model; use fewer"),
     ],
 )
@@ -335,6 +360,9 @@ def test_what_rounds_cannot_do_is_refused_in_a_line(change, says):
     def work(group: Any, rank: int, world: int) -> None:
         if change == "fragments":
             trained(group, rank, {"scheme": "streaming_diloco", "every": 128, "fragments": 64, "delay": 1}, 0)
+        if change in ("groups", "trace"):
+            more = {"trace": True} if change == "trace" else {"ranks_per_group": 8}
+            trained(group, rank, {"scheme": "diloco", **more}, 0)
         if change == "two optimizers":
             model = build("mlp")
             weights = list(model.parameters())
