@@ -7,10 +7,12 @@ from ssfx.compressors.memories import memories
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.spec import name_of
-from ssfx.perf_model.mesh import Mesh, mesh_on
+from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.mesh import Mesh, mesh_on, neighbours_on
 from ssfx.perf_model.target import Target, target_of
 from ssfx.planning.costs import Costs
 from ssfx.planning.exempt import exempt_by_name, exempted
+from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import DTYPES, ShardedPlan, Sharding
 from ssfx.schemes.make_plan import check_memory, make_plan
@@ -124,7 +126,19 @@ def _step(case: Case, target: Target, factor: float, selection: SelectionStats |
     plan = exempted(plan, exempt_by_name(plan.tensors, case.exempt))
     if case.memory is not None:
         check_memory(plan, memories.build(case.memory))
-    return simulate(plan, target.profile, system, selection=selection, accumulate=case.accumulate)
+    inside = step_inside(plan, target.profile, target.cluster, case.accumulate, factor)
+    return simulate(plan, target.profile, system, selection=selection, accumulate=case.accumulate, inside=inside)
+
+
+def step_inside(
+    plan: Plan, profile: Profile, cluster: Cluster, accumulate: int, factor: float = 1.0
+) -> Simulated | None:
+    """Return a step of DDP inside a group of a plan of rounds between groups; None of all other plans."""
+    if plan.rounds is None or (ranks := plan.rounds.ranks_per_group) == 1:
+        return None
+    system = neighbours_on(cluster, ranks).at_bandwidth(factor)
+    ddp = make_plan("ddp", profile, system.planning_costs(None, None))
+    return simulate(ddp, profile, system, accumulate=accumulate)
 
 
 def plan_of_shards(case: Case, profile: Profile, sharding: Sharding, mesh: Mesh) -> ShardedPlan:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ssfx.advice.cases import over_shards
+from ssfx.advice.cases import over_shards, step_inside
 from ssfx.advice.sending import recorded_spec
 from ssfx.advice.sharded_steps import Asked, Others, ShardedStep, plan_sharded, simulate_sharded
 from ssfx.perf_model.build_timing_model import system_on
@@ -196,7 +196,7 @@ class Setting:
         """Return the seconds of a step of so many passes, of which the last alone exchanges."""
         if isinstance(trial.simulated, ShardedStep):
             return simulate_sharded(trial.simulated.sharded, self.profile, self._mesh, accumulate=passes).iteration_s
-        return simulate(trial.plan, self.profile, self.system, accumulate=passes).iteration_s
+        return self._simulated(trial.plan, passes).iteration_s
 
     def variants(self, scheme: str) -> list[dict[str, Any]]:
         """Return the options that `scheme` is tried with; several where it is tuned."""
@@ -257,4 +257,8 @@ class Setting:
         nodes = self.cluster.devices_per_node if self.cluster.nodes > 1 else 0
         plan = make_plan(scheme, self.profile, costs, schemes[scheme].for_nodes(given, nodes))
         plan = exempted(plan, exempt_by_name(plan.tensors, self.others.exempt))
-        return Trial(scheme, given, simulate(plan, self.profile, self.system, accumulate=self.accumulate))
+        return Trial(scheme, given, self._simulated(plan, self.accumulate))
+
+    def _simulated(self, plan: Plan, passes: int) -> Simulated:
+        inside = step_inside(plan, self.profile, self.cluster, passes)
+        return simulate(plan, self.profile, self.system, accumulate=passes, inside=inside)

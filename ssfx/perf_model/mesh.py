@@ -77,6 +77,11 @@ def mesh_on(cluster: Cluster, shards: int) -> Mesh:
     return Mesh(system_on(inside), system_on(across), apart=inside.nodes == 1 and cluster.nodes > 1)
 
 
+def neighbours_on(cluster: Cluster, ranks: int) -> TimingModel:
+    """Return the times of so many neighbours by rank, which exchange among themselves as all others do."""
+    return system_on(_clusters(cluster, ranks)[0])
+
+
 def _clusters(cluster: Cluster, shards: int) -> tuple[Cluster, Cluster]:
     """Return the ranks of one replica and those of one shard, each as a cluster.
 

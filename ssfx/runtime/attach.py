@@ -131,7 +131,9 @@ def attach(
     comm = comm.of_model(device) if comm is not None else TorchComm(process_group, device)
     if (rounds := entry.online(given).rounds) is not None:
         if trace:
-            raise ConfigError(f"trace=True draws exchanges of every step, and scheme={scheme} makes one a round; drop it")
+            raise ConfigError(
+                f"trace=True draws exchanges of every step, and scheme={scheme} makes one a round; drop it"
+            )
         return OuterSync(
             model,
             optimizers,

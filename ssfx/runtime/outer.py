@@ -107,7 +107,7 @@ class OuterSync:
         self._in_outer = False
         claim_model(model)
         self.inside: Sync | None = None
-        if 1 < rounds.ranks_per_group and comm.world_size > 1:
+        if rounds.ranks_per_group > 1 and comm.world_size > 1:
             self.inside = Sync(
                 model,
                 optimizers,

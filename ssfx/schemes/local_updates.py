@@ -24,8 +24,8 @@ from ssfx.schemes.per_tensor import PerTensorOptions, plan_per_tensor
 class _RoundOptions(SchemeOptions):
     """`every`: steps between two exchanges of the same weights.
 
-    `ranks_per_group`: so many neighbours by rank average gradients after every step, as ddp does, and rounds are between
-    such groups. 0: commands put the devices of a node, `attach` lets each rank step alone.
+    `ranks_per_group`: so many neighbours by rank average gradients every step, as ddp does, and rounds are between such
+    groups. 0: commands put the devices of a node, `attach` lets each rank step alone.
     """
 
     every: Annotated[int, 1] = 128

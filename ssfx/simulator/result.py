@@ -1,6 +1,8 @@
 """simulate(): one step of a plan in virtual time, and what can be read off it."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -23,7 +25,7 @@ class Simulated:
 
     `outside` has a line for everything that was charged beyond the range it is known for: such times are
     extrapolations. Stages on the device end one another, so their times and the wait add up to the iteration.
-    `selection` is what was assumed of its compressors.
+    `selection` is what was assumed of its compressors. `inside`: of rounds between groups, a step inside a group.
     """
 
     plan: Plan
@@ -31,6 +33,7 @@ class Simulated:
     iteration_s: float
     outside: tuple[str, ...]
     selection: SelectionStats
+    inside: Simulated | None = field(default=None, kw_only=True)
 
     def on_device_s(self, *stages: Stage) -> float:
         """Return the seconds that the device spent in `stages`, slowed down by what ran at the same time."""
@@ -67,7 +70,8 @@ class Simulated:
     @property
     def volumes(self) -> Volumes:
         """What a rank hands over to the exchanges of the step, and what it sends, in bytes."""
-        return self.selection.volumes(self.plan)
+        own, inside = self.selection.volumes(self.plan), self.inside
+        return own if inside is None else Volumes(*map(sum, zip(own, inside.volumes, strict=True)))
 
     def slowdown_s(self) -> float:
         """Return by how much contention stretched the tasks of the critical path."""
@@ -103,10 +107,11 @@ def simulate(
     accumulate: int = 1,
     contention: bool = True,
     priced: PlanMessages | None = None,
+    inside: Simulated | None = None,
 ) -> Simulated:
     """Return one step of `plan` in virtual time on `system`; `profile` lists the plan's tensors in the plan's order.
 
-    Of a plan of rounds it is the average step of a round.
+    Of a plan of rounds it is the average step of a round; `inside` is a step inside a group, where there are groups.
 
     Without `contention` exchanges take no computing power and run one at a time: what `evaluate` prices plans by.
     `priced`: from an earlier step of the same plan on the same system with the same selection, for any profile.
@@ -123,6 +128,10 @@ def simulate(
     tasks = Lowering(plan, profile, system, priced.of(plan)).step(accumulate)
     iteration_s = schedule(tasks, system.burst_s, system.contention.in_flight) if contention else undisturbed(tasks)
     if plan.rounds is not None and plan.world_size > 1:
-        tasks = average_step(tasks, iteration_s, profile, plan.rounds, accumulate)
+        if (inside is None) is not (plan.rounds.ranks_per_group == 1):
+            raise ValueError("rounds between groups need the step inside a group, and no others do")
+        tasks = average_step(
+            tasks, iteration_s, profile, plan.rounds, accumulate, inside.tasks if inside is not None else ()
+        )
         iteration_s = max(task.end_s for task in tasks if task.resource == "device")
-    return Simulated(plan, tuple(tasks), iteration_s, priced.prices.outside, selection)
+    return Simulated(plan, tuple(tasks), iteration_s, priced.prices.outside, selection, inside=inside)

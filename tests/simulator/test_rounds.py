@@ -6,6 +6,9 @@ import pytest
 from plan.instances import affine_costs, instance_a
 from simulator.systems import system_of
 
+from ssfx.advice.cases import step_inside
+from ssfx.perf_model.build_timing_model import system_on
+from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.planning.rounds import Rounds
 from ssfx.schemes.make_plan import make_plan
 from ssfx.simulator.result import simulate
@@ -50,3 +53,18 @@ def test_micro_batches_make_a_step_longer_and_a_round_s_share_smaller():
     once, twice = of(4), of(4, accumulate=2)
     alone_s = PROFILE.forward_s + PROFILE.backward_s
     assert twice.iteration_s - once.iteration_s == pytest.approx(alone_s, rel=1e-9)
+
+
+def test_between_groups_a_step_is_that_of_ddp_inside_and_a_round_crosses():
+    slow, fast = Link(1.0, 0.9, 1e-4), Link(300.0, 0.8, 1e-6)
+    cluster = Cluster("two", "", 2, 4, "a100", fast, slow, "made up")
+    system = system_on(cluster)
+    plan = make_plan("diloco", PROFILE, system.planning_costs("bf16", None), {"every": 10, "ranks_per_group": 4})
+    inside = step_inside(plan, PROFILE, cluster, 1)
+    found = simulate(plan, PROFILE, system, inside=inside)
+    each_step = simulate(replace(plan, rounds=None), PROFILE, system)
+    added_s = each_step.iteration_s - PROFILE.alone_s()
+    assert inside.plan.world_size == 4
+    assert inside.iteration_s > PROFILE.alone_s()
+    assert found.iteration_s == pytest.approx(inside.iteration_s + added_s / 10, rel=1e-9)
+    assert found.volumes.sent == inside.volumes.sent + each_step.volumes.sent // 10

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ssfx.advice.cases import step_inside
 from ssfx.cli.terminal import say
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import loads, read, write_atomic
@@ -126,7 +127,8 @@ def _simulated(row: Row, folder: Path) -> Simulated:
         raise ConfigError(
             f"the profile of {row.case.model} lacks {error}; run: ssfx profile model={row.case.model}"
         ) from None
-    return simulate(plan, profile, target.system, accumulate=row.case.accumulate)
+    inside = step_inside(plan, profile, target.cluster, row.case.accumulate)
+    return simulate(plan, profile, target.system, accumulate=row.case.accumulate, inside=inside)
 
 
 # ---- both in one trace ----

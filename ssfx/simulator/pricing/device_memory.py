@@ -201,8 +201,14 @@ def device_memory(
     sample, optimizer = _of_model(profile, optimizer, half)
     residuals, messages = scheme_bytes(plan)
     copies = OPTIMIZER_STATE.get(optimizer, 2)
-    if (rounds := plan.rounds) is not None:  # outer weights and their momentum, and what was sent while it is under way
-        copies += 1 + (rounds.outer_momentum > 0) + (rounds.delay > 0)
+    if (rounds := plan.rounds) is not None:  # outer weights and their momentum, and an exchange of a fragment
+        copies += 1 + (rounds.outer_momentum > 0)
+        part = weights // rounds.fragments
+        # What was sent stays while it is under way; beside it differences or averages, when activations are gone.
+        if rounds.delay:
+            messages += part
+        messages += max(0, (1 if rounds.delay else 2) * part - (sample or 0) * (batch_size or profile.batch_size or 1))
+        messages += weights if rounds.ranks_per_group > 1 else 0  # of the exchange inside a group
     return DeviceMemory(
         weights=weights + (weights // 2 if half else 0),
         gradients=weights,
