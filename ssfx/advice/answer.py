@@ -12,6 +12,7 @@ from ssfx.advice.break_even import BreakEvens
 from ssfx.advice.map_2026 import gbps_per_device
 from ssfx.advice.published import Quote, local_updates, published_of, quotes
 from ssfx.advice.ranked import Entry, Ranking
+from ssfx.advice.rounds import RoundsRecord, holding
 from ssfx.advice.setting import Setting
 from ssfx.advice.trust import Trust
 from ssfx.perf_model.cautions import cautions
@@ -21,11 +22,11 @@ WORTH = 0.01
 HALF = 0.5
 """Share of the devices' work that accumulation is to give."""
 MOST_PASSES = 4096
-SLOW_GBPS = 10.0
-"""Line rate for each device at or below which local updates are named: above it no source has a gain."""
+SLOW_GBPS = 25.0
+"""Line rate for each device at or below which local updates are named: above it exchanges of every step are as fast."""
 
 ROUNDS = "diloco"
-"""The scheme of local updates that stands for all: of their quality nothing is recorded yet."""
+"""The scheme of local updates that stands for all: the one of most published quality."""
 
 Word = Literal["yes", "no", "close", "unknown"]
 
@@ -78,8 +79,10 @@ class Answer:
     """Methods faster than tuned dense by the clock, of unknown quality, or worse; those of unsure times last."""
     unchecked: tuple[Entry, ...]
     """Those of recorded quality, of whose way of sending no time was ever scored."""
-    rounds_may_need: float | None
-    """How many times the steps of the best known way ROUNDS may need and still end sooner, on a slow network."""
+    rounds: Entry | None
+    """ROUNDS on a slow network, if a step of them is shorter on average than that of the best known way, and fits."""
+    rounds_recorded: tuple[str, ...]
+    """Recorded quality of such rounds that holds here, in words."""
     more_steps: float | None
     """What the best needs more than dense training, as a share; `steps_between` which, by so many recorded `runs`."""
     steps_between: tuple[float | None, float | None]
@@ -97,6 +100,11 @@ class Answer:
     def known(self) -> Entry:
         """The best known way: dense, or the best method of recorded quality."""
         return min([self.dense, *([self.best] if self.best else [])], key=lambda one: one.iteration_s)
+
+    @property
+    def rounds_may_need(self) -> float | None:
+        """How many times the steps of the best known way rounds may need and still end sooner."""
+        return None if self.rounds is None else self.known.iteration_s / self.rounds.iteration_s
 
     def plain(self) -> dict[str, Any]:
         """Return its fields as what JSON can hold."""
@@ -150,7 +158,8 @@ def answer_of(advice: Ranking) -> Answer:
         pays_from_gbps=_pays_from_gbps(advice, known) if alone_is_faster else None,
         faster=tuple(sorted((one for one in ahead if one.more_steps is None), key=lambda one: one.unsure)),
         unchecked=tuple(one for one in ahead if one.more_steps is not None),
-        rounds_may_need=_rounds_may_need(advice, known),
+        rounds=(rounds := _rounds(advice, known, dense.iteration_s)),
+        rounds_recorded=tuple(one.text for one in _recorded(setting, rounds)),
         more_steps=best.more_steps if best else None,
         steps_between=(best.needed.low, best.needed.high) if best else (None, None),
         runs=best.needed.runs if best else 0,
@@ -206,15 +215,20 @@ def _is_slow(advice: Ranking) -> bool:
     return slow and not setting.fine_tuning and setting.sharding is None
 
 
-def _rounds_may_need(advice: Ranking, known: Entry) -> float | None:
-    """Return the step of the best known way over the average one of ROUNDS, if that is shorter; else None."""
+def _rounds(advice: Ranking, known: Entry, dense_s: float) -> Entry | None:
+    """Return ROUNDS between nodes, where they are worth a word."""
     if not _is_slow(advice):
         return None
     trial = advice.setting.best(ROUNDS)
-    times = known.iteration_s / trial.iteration_s
     if (memory := advice.setting.memory(trial)) and not memory.fits:
         return None
-    return times if times > 1 + WORTH else None
+    shorter = known.iteration_s > (1 + WORTH) * trial.iteration_s
+    return Entry(trial, advice.setting, dense_s) if shorter else None
+
+
+def _recorded(setting: Setting, entry: Entry | None) -> list[RoundsRecord]:
+    rounds = entry.trial.plan.rounds if entry is not None else None
+    return holding(ROUNDS, rounds, setting.network, setting.cluster.world_size) if rounds is not None else []
 
 
 def _published(advice: Ranking, entries: Sequence[Entry]) -> Iterator[tuple[str, Quote]]:
@@ -227,6 +241,6 @@ def _published(advice: Ranking, entries: Sequence[Entry]) -> Iterator[tuple[str,
     yield from ((name, one) for one in quotes(each.get(name, []), size))
     if _is_slow(advice):
         yield from (
-            (f"DiLoCo, {setting.cluster.world_size} replicas", one)
-            for one in quotes(local_updates(network, setting.cluster.world_size), size)
+            (f"DiLoCo, {setting.cluster.nodes} replicas", one)
+            for one in quotes(local_updates(network, setting.cluster.nodes), size)
         )

@@ -56,8 +56,9 @@ def facts(answer: Answer) -> dict[str, str]:
         "NOW": _now(answer),
         **({"TO WIN": _to_win(answer)} if answer.alone_is_faster else {"FREE": _free(answer)}),
         "FASTER": _faster(answer),
+        **({"ROUNDS": "\n".join(_rounds(answer))} if answer.rounds else {}),
         "QUALITY": _quality(answer),
-        **({"PUBLISHED": "\n".join(_published(answer))} if answer.published else {}),
+        **({"PUBLISHED": published} if (published := "\n".join(_published(answer))) else {}),
         "FITS": answer.memory or "memory of hosts is not counted",
         "SURE?": answer.error.said if answer.error else "times of such steps were never checked",
         "MORE": "--all  --plot  --why  --quality  --sources  --json",
@@ -134,11 +135,23 @@ def _faster(answer: Answer) -> str:
         more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
         found.append(f"{named}{more}: quality unknown or worse")
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
-    quoted = answer.alone_is_faster or any(name.startswith("DiLoCo") for name, _ in answer.published)
-    if answer.rounds_may_need and quoted:
-        by = f"over {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
-        found.append(f"scheme={ROUNDS} ends sooner unless it needs {by} (unrecorded)")
     return "; ".join(found) or "nothing, whatever its quality"
+
+
+def _rounds(answer: Answer) -> Iterator[str]:
+    """Yield what rounds save at most, and what is known of their quality."""
+    assert answer.rounds is not None
+    assert answer.rounds_may_need is not None
+    one = answer.rounds.trial.plan.rounds
+    assert one is not None
+    groups = f" between {answer.nodes} groups of {one.ranks_per_group}" if one.ranks_per_group > 1 else ""
+    short = "" if one.outer_momentum else ", outer_lr=1 outer_momentum=0 as they are few"
+    by = f"over {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
+    yield f"{ROUNDS} every {one.every}{groups}{short}: sooner, unless it needs {by}"
+    quoted = [f"published: {quote}" for name, quote in answer.published if name.startswith("DiLoCo")]
+    known = [*(f"recorded: {text}" for text in answer.rounds_recorded), *quoted]
+    more = f"; {len(known) - 1} more: --quality" if len(known) > 1 else ""
+    yield f"{known[0]}{more}" if known else f"no quality of them is recorded or published for {answer.nodes} replicas"
 
 
 def _with_gain(one: Entry) -> str:
@@ -159,6 +172,8 @@ def _quality(answer: Answer) -> str:
 def _published(answer: Answer) -> Iterator[str]:
     """Yield the first two quotes about each method, side by side, and how many more there are."""
     for name in dict.fromkeys(name for name, _ in answer.published):
+        if answer.rounds and name.startswith("DiLoCo"):
+            continue
         found = [str(quote) for about, quote in answer.published if about == name]
         more = [f"{len(found) - 2} more: --quality"] if len(found) > 2 else []
         yield f"{WORDS.get(name, name)}: {'; '.join([*found[:2], *more])}"

@@ -20,6 +20,7 @@ from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import Sharding
 from ssfx.schemes import schemes
 from ssfx.schemes.base import CompressOptions
+from ssfx.schemes.local_updates import outer_step_of
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.extra_steps import TRAIN_STEPS
 from ssfx.schemes.search.recorded_network import Network
@@ -208,6 +209,8 @@ class Setting:
             return [{"bucket_cap_bytes": cap << 20} for cap in BUCKET_CAPS_MIB]
         if schemes[scheme].chooses:
             return [self._budget]
+        if schemes[scheme].in_rounds:
+            return [outer_step_of(schemes[scheme], self.train_steps or 0)]
         defaults = schemes[scheme].defaults
         usual = schemes[scheme].compressor
         if usual is not None and (recorded := recorded_spec(usual, self.network, self.steps)) != usual:

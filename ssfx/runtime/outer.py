@@ -7,6 +7,7 @@ Source: Douillard et al. 2023 (DiLoCo), algorithm 1; 2025 (Streaming DiLoCo), al
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -34,9 +35,10 @@ from ssfx.runtime.store import STATE_FORMAT, Store, identity
 from ssfx.runtime.sync import Sync
 from ssfx.runtime.vector_exchange import VectorExchange
 from ssfx.schemes import schemes
-from ssfx.schemes.local_updates import fragments
+from ssfx.schemes.local_updates import FEW_ROUNDS, fragments
 from ssfx.schemes.make_plan import check_memory, make_plan
 
+_log = logging.getLogger("ssfx")
 Weights = dict[str, torch.Tensor]
 MOST_UNDONE = 3
 """So many rounds in a row that a number which is not finite undoes end the run."""
@@ -73,6 +75,15 @@ class OuterSync:
                 f"scheme={scheme} counts the steps of one optimizer; give attach one, got {len(optimizers)}"
             )
         self.comm, self.scheme, self.rounds, self.seed = comm, schemes[scheme], rounds, seed
+        made = self.scheme.online(given).run_steps // rounds.every
+        if made and rounds.outer_momentum and made < FEW_ROUNDS and comm.rank == 0:
+            _log.warning(
+                "%d rounds are few for outer_lr=%g and outer_momentum=%g, which move %.1f times the mean: with fewer "
+                "than %d use outer_lr=1.0, outer_momentum=0.0",
+                *(made, rounds.outer_lr, rounds.outer_momentum),
+                *(rounds.outer_lr / (1 - rounds.outer_momentum), FEW_ROUNDS),
+            )
+        given = {name: value for name, value in given.items() if name != "run_steps"}  # a run may go on for longer
         self.given, self.memory, self.store = given, memory, Store()
         self.tracer = Tracer(False, comm.rank)
         self.step = self.skipped_steps = self.exchanges = self.undone_rounds = 0

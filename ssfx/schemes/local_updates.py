@@ -13,11 +13,14 @@ from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Plan, TensorSpec
 from ssfx.planning.profile import Profile
 from ssfx.planning.rounds import Rounds
-from ssfx.schemes.base import CompressOptions, DenseOptions, SchemeOptions, scheme
+from ssfx.schemes.base import CompressOptions, DenseOptions, Scheme, SchemeOptions, scheme
 from ssfx.schemes.ddp import DdpOptions, plan_ddp
 from ssfx.schemes.ddp_quantized import DdpBf16Options, DdpQuantizedOptions, plan_ddp_bf16, plan_ddp_quantized
 from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.per_tensor import PerTensorOptions, plan_per_tensor
+
+FEW_ROUNDS = 200
+"""With fewer an outer momentum of 0.9 is behind the plain mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +49,23 @@ class _RoundOptions(SchemeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class _OuterOptions(_RoundOptions):
-    """`outer_lr`, `outer_momentum`: of the outer step.
+    """`outer_lr`, `outer_momentum`: of the outer step. `run_steps`: steps of the whole run; 0: not known.
 
-    The published 0.7 and 0.9 move seven times the mean: they are for 200 rounds and more.
+    The published 0.7 and 0.9 move seven times the mean: they are for FEW_ROUNDS and more. A run that is known to have
+    fewer says so.
     """
 
     outer_lr: Annotated[float, "(0, inf)"] = 0.7
     outer_momentum: Annotated[float, "[0, 1)"] = 0.9
+    run_steps: Annotated[int, 0] = 0
 
     def rounds(self) -> Rounds:
         """Return the same with an outer step."""
         return replace(super().rounds(), outer_lr=self.outer_lr, outer_momentum=self.outer_momentum)
+
+    def online(self) -> OnlinePlanning:
+        """Return the same with the steps of the run."""
+        return replace(super().online(), run_steps=self.run_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +184,13 @@ def plan_sparseloco(profile: Profile, costs: Costs, options: SparseLoCoOptions) 
     """Return the plan of one exchange, a compressor call per tensor."""
     exchange = PerTensorOptions(compressor=options.compressor, density=options.density)
     return _in_rounds("sparseloco", plan_per_tensor(profile, costs, exchange), options)
+
+
+def outer_step_of(scheme: Scheme, run_steps: int) -> dict[str, float]:
+    """Return the outer step for a run of so many steps, where it is not the scheme's default: the mean."""
+    rounds = scheme.defaults.online().rounds
+    few = rounds is not None and rounds.outer_momentum > 0 and 0 < run_steps < FEW_ROUNDS * rounds.every
+    return {"outer_lr": 1.0, "outer_momentum": 0.0} if few else {}
 
 
 def _in_rounds(name: str, plan: Plan, options: _RoundOptions) -> Plan:

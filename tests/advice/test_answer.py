@@ -7,9 +7,12 @@ from advice.settings import setting
 
 from ssfx.advice import advise
 from ssfx.advice.answer import Answer, answer_of
+from ssfx.advice.rounds import RoundsRecord, holding
 from ssfx.advice.screen import as_text, facts, first_screen
 from ssfx.advice.setting import METHODS
 from ssfx.config.advice_question import resolve_setting
+from ssfx.planning.rounds import Rounds
+from ssfx.schemes.search.recorded_network import Network
 
 TWO = "cluster=box cluster.nodes=2 cluster.devices_per_node=1 cluster.device=rtx4090 cluster.link=1gbe"
 BERT = "model=bert_large cluster=acpsgd_10gbe"
@@ -26,7 +29,7 @@ def test_an_answer_is_eight_facts_and_the_published_ones():
     assert list(facts(answer)) == ["YES", *LABELS]
     assert len(as_text(first_screen(answer)).splitlines()) == 9  # what was asked, and a line for each
     assert list(facts(asked(f"model=gpt2 {TWO}", *KNOWN, "ddp_4bit"))) == [
-        *("NO", "NOW", "TO WIN", "FASTER", "QUALITY", "PUBLISHED", "FITS", "SURE?", "MORE")
+        *("NO", "NOW", "TO WIN", "FASTER", "ROUNDS", "QUALITY", "PUBLISHED", "FITS", "SURE?", "MORE")
     ]
 
 
@@ -115,8 +118,36 @@ def test_local_updates_are_named_on_slow_networks_alone(words, named):
     answer = asked(f"model=gpt2_xl {words}", "ddp")
     assert any(name.startswith("DiLoCo, 2 replicas") for name, _ in answer.published) is named
     assert (answer.rounds_may_need is not None) is named
-    assert ("DiLoCo, 2 replicas: every 30 steps: " in facts(answer).get("PUBLISHED", "")) is named
-    assert ("scheme=diloco ends sooner unless" in facts(answer)["FASTER"]) is named
+    said = facts(answer).get("ROUNDS", "")
+    assert ("diloco every 128: sooner, unless it needs over " in said) is named
+    assert ("\npublished: every 30 steps: " in said) is named
+    assert "DiLoCo" not in facts(answer).get("PUBLISHED", "")
+
+
+def test_rounds_are_between_nodes_and_have_evidence_or_a_break_even():
+    words = "model=gpt2_large cluster=box cluster.link=1gbe cluster.nodes="
+    eight, sixteen = (facts(asked(f"{words}{nodes} train_steps=5000", "ddp"))["ROUNDS"] for nodes in (8, 16))
+    assert eight.startswith("diloco every 128 between 8 groups of 8, outer_lr=1 outer_momentum=0 as they are few: ")
+    assert (
+        "\npublished: every 30 steps: +1.07 to +2.05 % loss, about +24 to +34 % tokens (arXiv 2503.09799; C4)" in eight
+    )
+    assert sixteen.endswith("\nno quality of them is recorded or published for 16 replicas")
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        *[({}, True), ({"every": 64}, True), ({"every": 32}, False), ({"ranks": 16}, True), ({"ranks": 4}, True)],
+        *[({"ranks": 2}, False), ({"batch": 64}, False), ({"optimizer": "sgd"}, False), ({"scheme": "ddp"}, False)],
+    ],
+)
+def test_a_record_holds_within_a_factor_of_two_of_rounds_ranks_and_batch(change, holds):
+    """Eight groups of eight ranks with 2,048 tokens each are eight replicas of 16,384."""
+    record = RoundsRecord("diloco", "", 128, 8, 16384, "transformer", "adamw", "made up", (3.0, 5.0))
+    network = Network("transformer", "adamw", (), 64, 2048)
+    found = holding("diloco", Rounds(128, ranks_per_group=8), network, 64, [replace(record, **change)])
+    assert bool(found) is holds
+    assert record.text == "+3.0 % to +5.0 % at every=128 on 8 ranks of 16,384 tokens (made up)"
 
 
 def test_rounds_that_do_not_fit_are_not_named():
