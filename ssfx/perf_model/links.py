@@ -21,6 +21,7 @@ _WORDS = {
     "efa": "^efa_",
     "slingshot ss": "^slingshot_",
     "eth ethernet gbe ge g gb gbit gbps": "^(eth|roce)_",
+    "wan internet sites": "^wan_",
     "rdma": "^(ib_rdma|roce|efa|slingshot)_",
     "tcp socket sockets": "_tcp",
     "ipoib": "^ib_tcp",

@@ -41,7 +41,7 @@ def records(rows: Iterable[Row]) -> list[RoundsRecord]:
         trained = (case.trained_ranks // size, batch, family_of(work.tensors), case.optimizer, case.model)
         if (more := _more_percent(row, twin)) is not None:
             found[(*method, *trained)].append(more)
-    return [RoundsRecord(*key, tuple(more)) for key, more in sorted(found.items())]
+    return [RoundsRecord(*key, more_percent=tuple(more)) for key, more in sorted(found.items())]
 
 
 def _place(row: Row) -> tuple[Any, ...]:
