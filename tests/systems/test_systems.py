@@ -27,7 +27,7 @@ from ssfx.simulator import simulate
 HERE = {name for name in choices("cluster") if name == "local" or name.startswith("emulated_")}
 MEASURED = {name for name in choices("cluster") if "exchanges" in component_file("cluster", name)}
 PAPERS = sorted(set(choices("cluster")) - HERE - MEASURED)
-PUBLISHED = sorted(set(PAPERS) - {"micro", "box"})
+PUBLISHED = sorted(set(PAPERS) - {"micro", "box", "two_sites", "four_sites"})
 GB = 1e9
 
 

@@ -15,6 +15,7 @@ from experiments.common.validation.groups import Group
 from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
 from experiments.common.validation.quality import BY_NETWORK, BY_RATIO
 from experiments.common.validation.recorded import PARTS
+from experiments.common.validation.rounds import NAME as ROUNDS
 from experiments.common.validation.scores import Scores, percent
 from ssfx.cli.terminal import print_table, say
 from ssfx.core.errors import ConfigError, unknown
@@ -65,7 +66,7 @@ def goals(groups: Sequence[Group]) -> list[Goal]:
 
 def published(groups: Sequence[Group]) -> list[Group]:
     """Return the groups of published numbers."""
-    others = (BLIND, EXCHANGES, STEPS, COMPRESSORS, BY_NETWORK, BY_RATIO)
+    others = (BLIND, EXCHANGES, STEPS, COMPRESSORS, BY_NETWORK, BY_RATIO, ROUNDS)
     return [group for group in groups if not group.name.startswith(others)]
 
 
@@ -78,7 +79,7 @@ _MOST_INVERSIONS = 12
 
 
 @click.command()
-@click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges|gpu|quality]...")
+@click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges|gpu|quality|rounds]...")
 @click.option("--detail", is_flag=True, help="Also every set's scores, what came out inverted, and every prediction.")
 @click.option("--parts", is_flag=True, help="Also the parts of recorded iterations, simulated and actual.")
 @click.option("--json", "as_json", is_flag=True, help="Print scores of all groups and sets, and goals, as JSON.")
@@ -88,6 +89,7 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
     recorded: real and emulated runs on the machine that the shipped systems were measured on. published: times that
     papers print. exchanges: formulas of links, against public logs of nccl-tests. gpu: nominal times of steps and of
     compressors, against what one H200 took. quality: the law of extra steps, against long runs that it has not seen.
+    rounds: bandwidths that local updates need, against a published simulation.
     """
     from experiments.common.validation.ground_truth import NAMES, load
 
@@ -150,6 +152,8 @@ def _summary(groups: Sequence[Group]) -> None:
     for group in groups:
         if group.name == EXCHANGES:
             _sets_of(group, "formulas of exchanges")
+        elif group.name == ROUNDS:
+            _sets_of(group, "rounds, published simulation")
         elif group.name in (STEPS, COMPRESSORS, BY_NETWORK, BY_RATIO):
             _sets_of(group, f"nominal, {group.name}" if group.name in (STEPS, COMPRESSORS) else f"blind, {group.name}")
             worst = group.total.worst
@@ -223,7 +227,7 @@ def _show(group: Group) -> None:
             pair.panel,
             pair.label,
             *(
-                f"{1e3 * value:.1f} ms" if group.unit == "s" else f"{value:.3g}x"
+                f"{1e3 * value:.1f} ms" if group.unit == "s" else f"{value:.3g}{group.unit}"
                 for value in (pair.predicted, pair.actual)
             ),
             percent(pair.error, "+.1f"),

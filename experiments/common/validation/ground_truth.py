@@ -14,6 +14,8 @@ from experiments.common.validation.one_gpu import one_gpu
 from experiments.common.validation.published_steps import Prediction, Simulations, number
 from experiments.common.validation.quality import NAME as QUALITY
 from experiments.common.validation.quality import quality
+from experiments.common.validation.rounds import NAME as ROUNDS
+from experiments.common.validation.rounds import rounds
 from experiments.common.validation.scores import Pair
 from ssfx.core.case import ClusterChoice
 from ssfx.perf_model.build_timing_model import system_on
@@ -149,6 +151,7 @@ NAMES: Mapping[str, Callable[[], list[Group]]] = {
     NAME: exchanges,
     GPU: one_gpu,
     QUALITY: quality,
+    ROUNDS: rounds,
 }
 
 

@@ -27,7 +27,7 @@ def parts_by(names: Iterable[str], belongs: Callable[[Pair, str], bool]) -> tupl
 
 @dataclass(frozen=True)
 class Group:
-    """Predictions of one kind, in seconds or as ratios (`unit` "s" or "x").
+    """Predictions of one kind, in seconds, Gbit/s or as ratios (`unit` "x").
 
     `sets` cuts them into named parts that are scored one by one, besides the whole. whole_steps: they are about whole
     iterations, not about communication alone. comparisons: the recorded runs behind the pairs, where these are such.
@@ -41,7 +41,7 @@ class Group:
     pairs: tuple[Pair, ...]
     sets: tuple[Part, ...] = ()
     notes: tuple[str, ...] = ()
-    unit: Literal["s", "x"] = "s"
+    unit: Literal["s", "x", "Gbit/s"] = "s"
     whole_steps: bool = False
     comparisons: tuple[Comparison, ...] = ()
     beyond_compute: tuple[Pair, ...] = ()
