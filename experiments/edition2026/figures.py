@@ -1,12 +1,17 @@
-"""The map of 2026: how many more steps compression may cost and still pay, by GPU and by bandwidth of the network."""
+"""The map of 2026: how many more steps compression may cost and still pay, by GPU and by bandwidth of the network.
+
+Beside it, in which world a network is: that of exchanges after every step, or that of rounds.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from experiments.common.evaluation.rounds_by_rate import WORLDS, Place
+from experiments.common.evaluation.rounds_by_rate import places as by_rate
 from experiments.common.evaluation.set_ups import CheckedPlace, counted, map_lines, places
 from experiments.common.figures.figure import Figure
-from experiments.common.figures.style import Axes, Picture, caption_text, plt, subplots
+from experiments.common.figures.style import Axes, Picture, Table, caption_text, frame, plt, subplots
 from ssfx.core.rows import Row
 
 GPUS = {
@@ -115,4 +120,95 @@ MAP = Figure(
     needs={"experiment": "edition2026", "calibration": bool, "sharding": bool},
     said=_map_finding,
     notes=("No paper's figure: what docs/edition2026.md says rests on it.",),
+)
+
+
+WORLD_COLOURS = ("#555555", "#b07aa1", "#e15759", "#f28e2b", "#4e79a7", "#59a14f")
+"""Of methods, in the order of their places."""
+
+
+def _worlds(figure: Figure, rows: list[Row]) -> Picture:
+    """Return a panel for each world: a line where quality is dense, a band where it is published, dots without it."""
+    found = list(by_rate())
+    canvas, axes = subplots(1, len(WORLDS), figsize=(7.2, 3.1), sharey=True)
+    for axis, world in zip(axes.flat, WORLDS, strict=True):
+        here = [one for one in found if one.world == world]
+        for colour, method in zip(WORLD_COLOURS, dict.fromkeys(one.method for one in here), strict=True):
+            _method(axis, colour, [one for one in here if one.method == method])
+        axis.set(xscale="log", yscale="log", title=world, xlabel="Gbit/s per GPU between nodes or sites")
+        axis.set_ylim(0.9, 200)
+        for ticks in (axis.xaxis, axis.yaxis):
+            ticks.set_major_formatter("{x:g}")
+        axis.axhline(1.0, color="#999999", linewidth=0.6)
+    axes.flat[0].set_ylabel("time to dense quality,\ntimes that without a network")
+    said = (
+        "Simulated (nominal costs, nominal profiles): GPT-2 large in bf16 on H100, batches of 8; no GPU has run it. "
+        "Line: quality of dense training. Hatched: no run of ours holds; a step times what others published "
+        "(arXiv 2503.09799 for DiLoCo at 30 steps, 2410.15526 for 4 bits). Dotted: nothing is known, a step alone."
+    )
+    frame(canvas, "In which world a network is: exchanges of every step, or rounds", said, ncols=3)
+    return canvas, world_lines(found)
+
+
+def _method(axis: Axes, colour: str, line: Sequence[Place]) -> None:
+    """Draw one method over the bandwidths, by its evidence."""
+    x = [one.gbps for one in line]
+    low, high = [one.times(one.low) for one in line], [one.times(one.high) for one in line]
+    kind = line[0].evidence
+    label = line[0].method
+    if kind == "published":
+        axis.fill_between(
+            x, low, high, facecolor=f"{colour}40", edgecolor=colour, hatch="////", linewidth=0.8, label=label
+        )
+    else:
+        axis.plot(x, low, color=colour, linestyle="-" if kind == "dense" else ":", linewidth=1.4, label=label)
+
+
+def world_lines(found: Sequence[Place]) -> Table:
+    """Return a line of the figure's table for each method, world and rate."""
+    return [
+        {
+            "world": one.world,
+            "gbps_per_gpu": one.gbps,
+            "method": one.method,
+            "step_ms": round(1e3 * one.step_s, 2),
+            "evidence": one.evidence,
+            "steps_low": one.low,
+            "steps_high": one.high,
+            "times_low": round(one.times(one.low), 3),
+            "times_high": round(one.times(one.high), 3),
+        }
+        for one in found
+    ]
+
+
+def _worlds_finding(rows: list[Row]) -> str:
+    """Return up to which of the drawn rates DiLoCo every 32 steps is surely sooner than 16 bits, by world."""
+    found = {(one.world, one.gbps, one.method): one for one in by_rate()}
+    up_to = {
+        world: max(
+            (
+                gbps
+                for (where, gbps, method), one in found.items()
+                if where == world
+                and method == "diloco every 32"
+                and one.times(one.high) < found[where, gbps, "16 bits every step"].times(1.0)
+            ),
+            default=0.0,
+        )
+        for world in WORLDS
+    }
+    told = ", ".join(f"{rate:g} ({world})" for world, rate in up_to.items())
+    return (
+        f"DiLoCo every 32 steps is sooner than 16 bits of every step up to {told} Gbit/s per GPU, by published quality"
+    )
+
+
+WORLDS_FIGURE = Figure(
+    "edition2026.worlds",
+    "time to quality by bandwidth: exchanges of every step, and rounds of local updates",
+    _worlds,
+    about=(),
+    said=_worlds_finding,
+    notes=("No paper's figure: docs/local_updates.md points at it.",),
 )
