@@ -8,12 +8,11 @@ Source: Douillard et al. 2023 (DiLoCo), algorithm 1; 2025 (Streaming DiLoCo), al
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, finalize
+from weakref import finalize
 
 import torch
 
@@ -29,6 +28,7 @@ from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_fa
 from ssfx.runtime.lifetime import Peers, claim_model, release_model
 from ssfx.runtime.online import parameter_names, registration_profile
 from ssfx.runtime.parted import Parted, fingerprint_of
+from ssfx.runtime.scaler_steps import leave, watch
 from ssfx.runtime.setup import average_buffers, broadcast_model
 from ssfx.runtime.stats import Tracer
 from ssfx.runtime.store import STATE_FORMAT, Store, identity
@@ -87,10 +87,10 @@ class OuterSync:
         self.given, self.memory, self.store = given, memory, Store()
         self.tracer = Tracer(False, comm.rank)
         self.step = self.skipped_steps = self.exchanges = self.undone_rounds = 0
-        self.exchange_s = 0.0
-        """Seconds that the latest step waited for weights."""
+        self.exchange_s = self.waited_s = self.calls_s = 0.0
+        """Seconds after the latest step, those of them in which it waited for weights, and in which it compressed."""
         self._undone_in_a_row = 0
-        self._model, self._exempt, self._optimizer = model, exempt, optimizers[0]
+        self._model, self._exempt, self.optimizer = model, exempt, optimizers[0]
         self._params = parameter_names(model)
         kind = identity(self.scheme, given, memory)["memory_kind"]
         # Loss scales are each rank's own.
@@ -134,12 +134,12 @@ class OuterSync:
                 broadcast_buffers=broadcast_buffers,
             )
         self._handles = [
-            self._optimizer.register_step_pre_hook(self._before),
-            self._optimizer.register_step_post_hook(self._after),
+            self.optimizer.register_step_pre_hook(self._before),
+            self.optimizer.register_step_post_hook(self._after),
         ]
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         if self._scaler is not None:
-            self._watch(self._scaler)
+            watch(self._scaler, self)
 
     def _planned(self, part: Profile) -> Plan:
         costs = placeholder_costs(max(2, self.comm.world_size))
@@ -164,14 +164,6 @@ class OuterSync:
 
     # ---- the clock --------------------------------------------------------------------------------------------------
 
-    def _watch(self, scaler: torch.amp.GradScaler) -> None:
-        """Count steps that `scaler` leaves out, too, or ranks would come to their exchanges after other steps."""
-        watching = _scalers.get(scaler)
-        if watching is None:
-            watching = _scalers[scaler] = WeakSet()
-            scaler.step = partial(_step_of, scaler.step, watching)  # type: ignore[method-assign]
-        watching.add(self)
-
     def before_step(self) -> None:
         """A gradient that is not finite is left out on this rank alone; the others know nothing of it."""
         self._held_back.clear()
@@ -190,7 +182,7 @@ class OuterSync:
             p.grad = grad
         self._held_back.clear()
         self.step += 1
-        began = perf_counter()
+        began, before = perf_counter(), self._seconds()
         if self._under_way is not None and self.rounds.ends(self.step) == self._under_way:
             self._end()
         if (number := self.rounds.begins(self.step)) is not None:
@@ -198,6 +190,10 @@ class OuterSync:
             if self.rounds.delay == 0:
                 self._end()
         self.exchange_s = perf_counter() - began
+        self.waited_s, self.calls_s = (now - then for now, then in zip(self._seconds(), before, strict=True))
+
+    def _seconds(self) -> tuple[float, float]:
+        return sum(part.waited_s for part in self._parts), sum(part.calls_s for part in self._parts)
 
     @torch.no_grad()
     def synchronize(self) -> None:
@@ -267,7 +263,7 @@ class OuterSync:
         self.undone_rounds += 1
         self._undone_in_a_row += 1
         if not all(bool(torch.isfinite(one).all()) for one in sent.values()):
-            self._optimizer.state.clear()
+            self.optimizer.state.clear()
         self._write(self._outer)
         if self._undone_in_a_row >= MOST_UNDONE:
             raise RunError(
@@ -397,10 +393,8 @@ class OuterSync:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        if self._scaler is not None and (watching := _scalers.get(self._scaler)) is not None:
-            watching.discard(self)
-            if not watching:
-                del _scalers[self._scaler], self._scaler.step
+        if self._scaler is not None:
+            leave(self._scaler, self)
         if self.inside is not None:
             self.inside.detach()
         self._write(self._outer)
@@ -408,21 +402,3 @@ class OuterSync:
         for part in self._parts:
             part.queue.close()
         release_model(self._model)
-
-
-_scalers: WeakKeyDictionary[torch.amp.GradScaler, WeakSet[OuterSync]] = WeakKeyDictionary()
-"""By scaler, the exchanges that count what it leaves out."""
-
-
-def _step_of(
-    step: Callable[..., Any], watching: WeakSet[OuterSync], optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any
-) -> Any:
-    """Step as the scaler does, and let the exchange of `optimizer` know where it does not."""
-    syncs = [sync for sync in watching if sync._optimizer is optimizer]
-    before = [sync.step for sync in syncs]
-    found = step(optimizer, *args, **kwargs)
-    for sync, steps in zip(syncs, before, strict=True):
-        if sync.step == steps:
-            sync.skipped_steps += 1
-            sync.after_step()
-    return found

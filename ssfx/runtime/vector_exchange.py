@@ -1,6 +1,7 @@
 """One exchange of named vectors by a plan, without gradients, hooks or a model: their averages over ranks."""
 
 from collections.abc import Mapping
+from time import perf_counter
 
 import torch
 
@@ -18,6 +19,8 @@ class VectorExchange:
 
     def __init__(self, plan: Plan, comm: Comm, store: Store, memory: Memory | None, seed: int, count: int = 0) -> None:
         self.plan, self.count = plan, count
+        self.calls_s = self.waited_s = 0.0
+        """Seconds so far of compressing and decoding, and of waiting for others."""
         self._key = StepKey(seed, {name: i for i, name in enumerate(sorted(plan.by_name))})
         self._room = Room(comm.device)
         self._messages: list[Message] = [
@@ -28,6 +31,7 @@ class VectorExchange:
 
     def begin(self, vectors: Mapping[str, torch.Tensor]) -> None:
         """Issue the exchange of this rank's vectors, which goes on while the rank trains."""
+        began = perf_counter()
         for message in self._messages:
             message.begin(self._key)
         self.queue.begin(self._messages)
@@ -38,12 +42,16 @@ class VectorExchange:
                     if message.arrived(index):
                         message.compress(index)
             self.queue.ready(at, [accelerator.event(self._device)] if accelerator.queued(self._device) else [])
+        self.calls_s += perf_counter() - began
 
     def end(self) -> dict[str, torch.Tensor] | None:
         """Wait; return the averages and keep what was not sent, or None where a number of any rank was not finite."""
         self.count += 1
+        began = perf_counter()
         self.queue.drain()
         received = [part for message in self._messages for part in message.finish()]
+        arrived = perf_counter()
+        self.waited_s += arrived - began
         if received and not bool(all_finite(received)):
             return None
         averages = {}
@@ -52,4 +60,5 @@ class VectorExchange:
             for name in message.lane.tensors:
                 averages[name] = message.result(name).clone()
             message.commit(message.lane.tensors)
+        self.calls_s += perf_counter() - arrived
         return averages

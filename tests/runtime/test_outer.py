@@ -276,6 +276,19 @@ def test_ending_a_round_twice_moves_nothing():
     assert all(Virtual().run(work, 2))
 
 
+def test_a_step_is_booked_with_what_it_waited_for_itself():
+    def work(group: Any, rank: int, world: int) -> list[tuple[bool, bool]]:
+        model, optimizer, sync = trained(group, rank, {"scheme": "streaming_diloco", **SCHEMES["streaming_diloco"]}, 0)
+        booked = []
+        for step in range(4):  # nothing, a fragment is sent, it is waited for, the next one is sent
+            run(model, optimizer, rank, range(step, step + 1))
+            booked.append((sync.calls_s > 0, sync.waited_s > 0))
+        sync.detach()
+        return booked
+
+    assert Virtual().run(work, 2) == [[(False, False), (True, False), (True, True), (True, False)]] * 2
+
+
 def test_running_statistics_are_averaged():
     def work(group: Any, rank: int, world: int) -> float:
         torch.manual_seed(0)

@@ -31,8 +31,9 @@ def test_ranks_agree_on_the_newest_whole_checkpoint(pair: Pool, tmp_path: Path) 
         {"scheme": "ddp", "optimizer": "adamw", "lr": 1e-3, "model": "lstm_tiny", "dataset": "stdlib_text(seq_len=8)"},
         {"scheme": "per_tensor", "compressor": "topk", "density": 0.05, "lr": 0.01},
         {"scheme": "streaming_diloco", "scheme_options": {"every": 4, "fragments": 2, "delay": 1}, "lr": 0.01},
+        {"scheme": "local_sgd", "scheme_options": {"every": 4, "ranks_per_group": 2}, "lr": 0.01},
     ],
-    ids=["ddp", "topk", "rounds"],
+    ids=["ddp", "topk", "rounds", "groups"],
 )
 def test_a_case_runs_and_resumes_on_two_ranks(pair: Pool, tmp_path: Path, changes: dict[str, object]) -> None:
     changes = {**changes, "steps": 6, "checkpoint_every": 2, "evaluate": True}

@@ -241,7 +241,9 @@ class Stepper:
         self._update()
         ended = mark()
         self._clock.wait()
-        waited_s = self.sync.exchange_s if isinstance(self.sync, OuterSync) else 0.0
+        after_s = waited_s = calls_s = 0.0
+        if isinstance(self.sync, OuterSync):  # weights are exchanged after the optimizer's step
+            after_s, waited_s, calls_s = self.sync.exchange_s, self.sync.waited_s, self.sync.calls_s
         self._draw(moments)
         return self._record(
             step,
@@ -249,9 +251,10 @@ class Stepper:
             stats,
             self._total(forward),
             self._total(backward),
-            self._clock.seconds(update_began, ended) - waited_s,
+            self._clock.seconds(update_began, ended) - after_s,
             self._clock.seconds(began, ended),
             waited_s,
+            calls_s,
         )
 
     def _draw(self, moments: list[float]) -> None:
@@ -296,6 +299,9 @@ class Stepper:
                 "sent_bytes": float(moved.sent),
                 "achieved_density": kept,
             }
+            if self.sync.inside is not None and (inside := self.sync.inside.last) is not None:
+                for name in ("sparsify_s", "decode_s", "exposed_comm_s", "comm_s", "contributed_bytes", "sent_bytes"):
+                    planned[name] = planned.get(name, 0.0) + getattr(inside, name)
         finite = bool(torch.isfinite(norm))
         if not finite and self.scaler is None:
             self.optimizer.zero_grad()
@@ -326,11 +332,13 @@ class Stepper:
         step_s: float,
         total_s: float,
         waited_s: float,
+        calls_s: float,
     ) -> StepRecord:
-        sparsify_s = stats.sparsify_s + stats.decode_s
+        in_backward_s = stats.sparsify_s + stats.decode_s
+        sparsify_s = in_backward_s + calls_s
         # The exchange runs inside backward. The host and the stream are different clocks on CUDA, hence no negatives.
-        pure_backward_s = max(0.0, backward_s - sparsify_s - stats.exposed_comm_s)
-        exposed_s = stats.exposed_comm_s + waited_s  # weights are exchanged after the optimizer's step
+        pure_backward_s = max(0.0, backward_s - in_backward_s - stats.exposed_comm_s)
+        exposed_s = stats.exposed_comm_s + waited_s
         other_s = max(0.0, total_s - forward_s - pure_backward_s - sparsify_s - exposed_s - step_s)
         return StepRecord(
             step=step,
