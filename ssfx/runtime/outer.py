@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from time import perf_counter
 from typing import Any
 from weakref import finalize
@@ -25,6 +26,7 @@ from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.rounds import Rounds
 from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts
+from ssfx.runtime.hooks import hook
 from ssfx.runtime.lifetime import Peers, claim_model, release_model
 from ssfx.runtime.online import parameter_names, registration_profile
 from ssfx.runtime.parted import Parted, fingerprint_of
@@ -117,29 +119,35 @@ class OuterSync:
         self._held_back: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self._in_outer = False
         claim_model(model)
+        self.dense_steps = self.scheme.online(given).dense_steps
+        """Steps before the first round, in which all ranks average gradients."""
         self.inside: Sync | None = None
-        if rounds.ranks_per_group > 1 and comm.world_size > 1:
-            self.inside = Sync(
-                model,
-                optimizers,
-                scheme="ddp",
-                given={},
-                memory=None,
-                scaler=scaler,
-                comm=comm.part(rounds.ranks_per_group),
-                costs=None,
-                seed=seed,
-                trace=False,
-                exempt=exempt,
-                broadcast_buffers=broadcast_buffers,
-            )
-        self._handles = [
+        self._inside = 1
+        ddp: dict[str, Any] = {"scheme": "ddp", "given": {}, "memory": None, "costs": None, "trace": False}
+        ddp |= {"scaler": scaler, "seed": seed, "exempt": exempt, "broadcast_buffers": broadcast_buffers}
+        self._make_inside = partial(Sync, model, optimizers, **ddp)
+        self._average_inside()
+        self._handles: list[Any] = [
             self.optimizer.register_step_pre_hook(self._before),
             self.optimizer.register_step_post_hook(self._after),
         ]
+        if self.dense_steps:
+            self._handles.append(model.register_forward_pre_hook(hook(self._average_inside, keeps=self)))
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         if self._scaler is not None:
             watch(self._scaler, self)
+
+    @torch.no_grad()
+    def _average_inside(self, *_: Any) -> None:
+        """Gradients are averaged every step inside what a group is at this step: all ranks before the first round."""
+        ranks = self.comm.world_size if self.step < self.dense_steps else self.rounds.ranks_per_group
+        if ranks == self._inside or self.comm.world_size == 1:
+            return
+        self._inside = ranks
+        if self.inside is not None:
+            self.inside.detach()
+        self.inside = self._make_inside(comm=self.comm.part(ranks)) if ranks > 1 else None
+        claim_model(self._model)
 
     def _planned(self, part: Profile) -> Plan:
         costs = placeholder_costs(max(2, self.comm.world_size))
@@ -182,10 +190,14 @@ class OuterSync:
             p.grad = grad
         self._held_back.clear()
         self.step += 1
-        began, before = perf_counter(), self._seconds()
-        if self._under_way is not None and self.rounds.ends(self.step) == self._under_way:
+        began, before, clock = perf_counter(), self._seconds(), self.step - self.dense_steps
+        if clock <= 0:
+            for name, p in self._params.items():
+                self._outer[name].copy_(p)
+            self._sent_at = [self.step] * len(self._parts)
+        if self._under_way is not None and self.rounds.ends(clock) == self._under_way:
             self._end()
-        if (number := self.rounds.begins(self.step)) is not None:
+        if (number := self.rounds.begins(clock)) is not None:
             self._begin(number)
             if self.rounds.delay == 0:
                 self._end()
@@ -351,10 +363,11 @@ class OuterSync:
             self._check(state)
             facts["step"] = str(state["step"])
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
+        self._average_inside()
+        if self.inside is not None and (kept := state["inside"]) is not None and kept["world_size"] == self._inside:
+            self.inside.load_state_dict(kept)  # else a first round begins, as it would have where this was saved
         self.exchanges, self.undone_rounds = state["exchanges"], state["undone_rounds"]
         self._undone_in_a_row = state["undone_in_a_row"]
-        if self.inside is not None:
-            self.inside.load_state_dict(state["inside"])
         for name, one in state["outer"].items():
             self._outer[name].copy_(one)
         self._velocity = {name: one.to(self._outer[name].device, copy=True) for name, one in state["velocity"].items()}

@@ -70,9 +70,14 @@ class _OuterOptions(_RoundOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSgdOptions(_RoundOptions, DenseOptions):
-    """The plain mean of weights."""
+    """The plain mean of weights. `dense_steps`: before the first round ranks train as ddp does (post-local SGD)."""
 
     every: Annotated[int, 1] = 8
+    dense_steps: Annotated[int, 0] = 0
+
+    def online(self) -> OnlinePlanning:
+        """Return the rounds, and the steps before them."""
+        return replace(super().online(), dense_steps=self.dense_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +128,7 @@ class SparseLoCoOptions(_RoundOptions, CompressOptions):
 
 def _refuse_dense_steps(options: CompressOptions) -> None:
     if options.dense_steps:
-        raise ValueError("dense_steps is of schemes that exchange every step; drop it")
+        raise ValueError("dense_steps is of schemes that exchange every step, and of local_sgd; drop it")
 
 
 @scheme(

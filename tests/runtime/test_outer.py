@@ -141,6 +141,17 @@ def test_groups_train_by_ddp_and_exchange_as_ranks_do(pool: Pool):
         assert torch.equal(virtual, real)
 
 
+@pytest.mark.parametrize("group", [1, 2])
+def test_before_the_first_round_ranks_train_as_ddp_does(group):
+    """Post-local SGD: with AdamW, whose steps on averages are not averages of steps; the round's clock begins after."""
+    options = {"scheme": "local_sgd", "every": 4, "dense_steps": 3, "ranks_per_group": group}
+    dense = Virtual().run(_weights, 4, {"scheme": "ddp"}, 3, "adamw")
+    assert all(torch.allclose(one, dense[0], atol=1e-6) for one in Virtual().run(_weights, 4, options, 3, "adamw"))
+    for steps, equal in ((6, False), (7, True)):
+        found = Virtual().run(_weights, 4, options, steps, "adamw")
+        assert all(torch.equal(found[0], one) for one in found) is equal
+
+
 def _mass(group: Any, rank: int, world: int) -> float:
     model = nn.Linear(64, 64, bias=False)
     torch.nn.init.zeros_(model.weight)
@@ -166,6 +177,8 @@ def test_what_is_sent_and_kept_is_what_was_learnt(world):
 
 def _resumed(group: Any, rank: int, world: int, scheme: str, at: int) -> bool:
     options = {"scheme": scheme, **SCHEMES[scheme], "ranks_per_group": world // 2}
+    if scheme == "local_sgd":
+        options["dense_steps"] = 2
     model, optimizer, sync = trained(group, rank, options, at)
     states = [{k: v.clone() for k, v in model.state_dict().items()}, optimizer.state_dict(), sync.state_dict()]
     states[1] = {

@@ -116,9 +116,10 @@ def _by_round(case: Case, records: list[StepRecord]) -> list[StepRecord]:
     rounds = _rounds(case)
     if rounds is None:
         return records
+    before = schemes[case.scheme].online(dict(case.scheme_options)).dense_steps
     groups: dict[int, list[StepRecord]] = {}
     for record in records:
-        groups.setdefault(record.step // rounds.turn, []).append(record)
+        groups.setdefault((record.step - before) // rounds.turn, []).append(record)
     whole = [group for group in groups.values() if len(group) == rounds.turn] or [records]
     averages: list[dict[str, Any]] = [
         {name: statistics.fmean(getattr(one, name) for one in group) for name in _SECONDS} for group in whole

@@ -298,6 +298,7 @@ class Stepper:
                 "contributed_bytes": float(moved.contributed),
                 "sent_bytes": float(moved.sent),
                 "achieved_density": kept,
+                "observed": self.sync.step < self.sync.dense_steps,  # no step of a round
             }
             if self.sync.inside is not None and (inside := self.sync.inside.last) is not None:
                 for name in ("sparsify_s", "decode_s", "exposed_comm_s", "comm_s", "contributed_bytes", "sent_bytes"):
