@@ -78,6 +78,8 @@ class Comm(ABC):
 
     def __init__(self, rank: int, world_size: int, device: torch.device | None, group: Any) -> None:
         self.rank, self.world_size = rank, world_size
+        self.first = 0
+        """Rank of the first one here among all of whom this is a `part`: errors name ranks by that."""
         self.device = device if device is not None else torch.device("cpu")
         self.group = group
         """What tells this exchange from others: torch's process group where there is one."""

@@ -183,7 +183,9 @@ class TorchComm(Comm):
         dist, first = self._dist, self.rank // size * size
         ranks = [dist.get_global_rank(self.group, rank) for rank in range(first, first + size)]
         waits = _timeout(dist.group.WORLD, self.device)
-        return TorchComm(dist.new_group(ranks, timeout=waits, use_local_synchronization=True), self.device)
+        made = TorchComm(dist.new_group(ranks, timeout=waits, use_local_synchronization=True), self.device)
+        made.first = first
+        return made
 
     def release(self) -> None:
         """Give a group of its own back for the next Comm, and stop checking for peers; nothing may be under way."""

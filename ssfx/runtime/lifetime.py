@@ -54,7 +54,7 @@ class Peers:
 
     def __init__(self, comm: Comm) -> None:
         self.exchanges = 0
-        self._comm = comm
+        self._comm, self._rank = comm, comm.first + comm.rank
         self._loads = 0
         self._waits_in, self._since_s, self._said = -1, 0.0, False
         self._left = False
@@ -70,7 +70,7 @@ class Peers:
         """Raise RunError if another rank will never take part in the exchange that this one waits for."""
         if (left := self._gone()) is not None:
             raise RunError(
-                f"rank {left['rank']} {left['why']} after {left['exchanges']} exchanges, and rank {self._comm.rank} "
+                f"rank {left['rank']} {left['why']} after {left['exchanges']} exchanges, and rank {self._rank} "
                 f"waits for it in exchange {self.exchanges + 1}; give all ranks as many batches, or train inside "
                 "`with sync.join():`"
             )
@@ -79,7 +79,7 @@ class Peers:
             why = "went on training and loaded no state"
             self.leave(why)
             raise RunError(
-                f"rank {load['rank']} loads a state after {load['exchanges']} exchanges, and rank {self._comm.rank} "
+                f"rank {load['rank']} loads a state after {load['exchanges']} exchanges, and rank {self._rank} "
                 f"{why}; {_LOAD_ADVICE}"
             )
         if not self._comm.serial:
@@ -97,10 +97,11 @@ class Peers:
             return
         notes = {rank: self._read(f"in/{rank}") for rank in range(comm.world_size)}
         away = [rank for rank, note in notes.items() if note is None or note["exchanges"] < self.exchanges]
-        named = f"rank{'s' if len(away) > 1 else ''} {', '.join(map(str, away[:8]))}"
+        shown = [str(comm.first + rank) for rank in away[:8]]
+        named = f"rank{'s' if len(away) > 1 else ''} {', '.join(shown)}"
         said = (
-            f"rank {comm.rank} has waited {waited_s:.0f} s in exchange {self.exchanges + 1} for {named}, which did not "
-            "come to it; every rank must exchange as often, or train inside `with sync.join():`"
+            f"rank {self._rank} has waited {waited_s:.0f} s in exchange {self.exchanges + 1} for {named}, which did "
+            "not come to it; every rank must exchange as often, or train inside `with sync.join():`"
         )
         if ends and away:
             raise RunError(said)
@@ -123,7 +124,7 @@ class Peers:
         """Write for the others, once, that this rank takes part in no further exchange."""
         if not self._left:
             self._left = True
-            note = {"rank": self._comm.rank, "why": why, "exchanges": self.exchanges}
+            note = {"rank": self._rank, "why": why, "exchanges": self.exchanges}
             self._write(f"left/{self._comm.rank}", note)
             self._notes.write_first(f"{self._name}/left", json.dumps(note))
 
@@ -149,7 +150,7 @@ class Peers:
             self._write(f"{note}/{self._comm.rank}", {_REFUSED: str(error)})
             raise
         self._write(f"{note}/{self._comm.rank}", facts)
-        self._write(note, {"rank": self._comm.rank, "exchanges": self.exchanges})
+        self._write(note, {"rank": self._rank, "exchanges": self.exchanges})
         everyone = [self._wait_for(f"{note}/{rank}", rank) for rank in range(self._comm.world_size)]
         for rank, others in enumerate(everyone):
             if _REFUSED in others:

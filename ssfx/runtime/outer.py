@@ -175,6 +175,8 @@ class OuterSync:
     def before_step(self) -> None:
         """A gradient that is not finite is left out on this rank alone; the others know nothing of it."""
         self._held_back.clear()
+        if self.inside is not None:  # which leaves it out on all its ranks
+            return
         grads = [p.grad for p in self._params.values() if p.grad is not None and p.grad.numel()]
         if grads and not bool(torch.isfinite(torch.stack(torch._foreach_norm(grads, float("inf")))).all()):
             self.skipped_steps += 1

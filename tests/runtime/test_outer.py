@@ -19,7 +19,7 @@ from ssfx.runtime.online import registration_profile
 from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.setup import memory_of
 from ssfx.schemes import schemes
-from ssfx.schemes.local_updates import fragments
+from ssfx.schemes.local_updates import fragments, outer_step_of
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "local_sgd": {"every": 4},
@@ -206,11 +206,10 @@ def test_a_run_resumed_after_any_step_of_a_round_is_equal_to_the_bit(scheme):
 
 
 def _one_bad_step(group: Any, rank: int, world: int, where: str) -> tuple[dict[str, Any], bool, bool]:
-    model, optimizer, sync = trained(group, rank, {"scheme": "diloco", "every": 4}, 5, kind="adamw", rate=0.01)
+    options = {"scheme": "diloco", "every": 4, "ranks_per_group": world // 2}
+    model, optimizer, sync = trained(group, rank, options, 5, kind="adamw", rate=0.01)
     optimizer.zero_grad()
-    loss_of(model, rank, 5).backward()
-    if rank == 1 and where == "gradient":
-        next(model.parameters()).grad.fill_(torch.nan)
+    (loss_of(model, rank, 5) * (torch.nan if rank == 1 and where == "gradient" else 1.0)).backward()
     optimizer.step()
     if rank == 1 and where == "weights":
         with torch.no_grad():
@@ -221,15 +220,29 @@ def _one_bad_step(group: Any, rank: int, world: int, where: str) -> tuple[dict[s
     return found
 
 
-def test_a_gradient_that_is_not_finite_is_left_out_on_its_rank():
-    for rank, (stats, finite, equal) in enumerate(Virtual().run(_one_bad_step, 2, "gradient")):
+@pytest.mark.parametrize(("world", "left_out"), [(2, [0, 1]), (4, [1, 1, 0, 0])])
+def test_a_gradient_that_is_not_finite_is_left_out_on_its_rank_or_in_its_group(world, left_out):
+    found = Virtual().run(_one_bad_step, world, "gradient")
+    for stats, finite, equal in found:
         assert (finite, equal, stats["undone_rounds"], stats["exchanges"]) == (True, True, 0, 3)
-        assert stats["skipped_steps"] == (rank == 1)
+    assert [stats["skipped_steps"] for stats, *_ in found] == left_out
 
 
 def test_a_rank_that_is_not_finite_undoes_one_round_and_begins_anew():
     for stats, finite, equal in Virtual().run(_one_bad_step, 2, "weights"):
         assert (finite, equal, stats["undone_rounds"]) == (True, True, 1)
+
+
+def test_a_run_of_few_rounds_says_so(caplog):
+    def work(group: Any, rank: int, world: int, steps: int) -> None:
+        trained(group, rank, {"scheme": "diloco", "every": 4, "run_steps": steps}, 0)[2].detach()
+
+    for steps, said in ((800, 0), (400, 1)):
+        caplog.clear()
+        Virtual().run(work, 2, steps)
+        assert caplog.text.count("100 rounds are few for outer_lr=0.7 and outer_momentum=0.9, which move 7.0") == said
+    assert outer_step_of(schemes["diloco"], 5000) == {"outer_lr": 1.0, "outer_momentum": 0.0}
+    assert outer_step_of(schemes["diloco"], 0) == outer_step_of(schemes["sparseloco"], 50) == {}
 
 
 def test_three_undone_rounds_end_the_run():
@@ -244,15 +257,24 @@ def test_three_undone_rounds_end_the_run():
         Virtual().run(work, 2)
 
 
-def _one_step_short(group: Any, rank: int, world: int) -> None:
-    model, optimizer, sync = trained(group, rank, {"scheme": "diloco", "every": 4}, 4)
-    run(model, optimizer, rank, range(4, 8 - rank))
+def _one_step_short(group: Any, rank: int, world: int, per_group: int) -> None:
+    model, optimizer, sync = trained(group, rank, {"scheme": "diloco", "every": 4, "ranks_per_group": per_group}, 4)
+    run(model, optimizer, rank, range(4, 8 - (rank == world - 1)))
     sync.detach()
 
 
-def test_a_rank_with_a_step_fewer_is_named():
-    with pytest.raises(RunError, match="rank 1 has detached after 1 exchanges, and rank 0 waits for it"):
-        Virtual().run(_one_step_short, 2)
+@pytest.mark.parametrize(
+    ("world", "per_group", "says"),
+    [
+        (2, 1, "rank 1 has detached after 1 exchanges, and rank 0 waits for it"),
+        (4, 2, "rank 3 has detached after 7 exchanges, and rank 2 waits for it"),
+    ],
+)
+def test_a_rank_with_a_step_fewer_is_named(pool: Pool, world, per_group, says):
+    with pytest.raises(RunError, match=says):
+        Virtual().run(_one_step_short, world, per_group)
+    with pytest.raises(AssertionError, match=says):
+        pool.run(_one_step_short, world, per_group)
 
 
 def _skipped_by_a_scaler(group: Any, rank: int, world: int) -> tuple[int, bool]:
