@@ -38,7 +38,7 @@ def _odd_links(cluster: Cluster) -> Iterator[str]:
             f"no network card has {inter.gbps:g} Gbit/s, the fastest {ONE_CARD_GBPS:g}; several are "
             "cluster.nics_per_node, and 1 GB/s is 8 Gbit/s"
         )
-    if inter.latency_s > SLOW_S:
+    if inter.latency_s > SLOW_S and not f"{inter.kind}{inter.like}".startswith("wan_"):
         yield f"a message takes {1e3 * inter.latency_s:g} ms by latency_s, and 0.01 to 0.03 in a data centre"
     if inter.like:
         yield f"cluster.inter.gbps has the efficiency and latency of {inter.like}; cluster.link sets all three"
