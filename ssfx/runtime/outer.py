@@ -312,7 +312,7 @@ class OuterSync:
         """Return counts so far."""
         found: dict[str, float | int | str | None] = {
             "steps": self.step,
-            "skipped_steps": self.skipped_steps + (self.inside.skipped_steps if self.inside else 0),
+            "skipped_steps": max(self.skipped_steps, self.inside.skipped_steps if self.inside else 0),
             "exchanges": self.exchanges,
             "undone_rounds": self.undone_rounds,
             "scheme": self.scheme.name,

@@ -277,25 +277,25 @@ def test_a_rank_with_a_step_fewer_is_named(pool: Pool, world, per_group, says):
         pool.run(_one_step_short, world, per_group)
 
 
-def _skipped_by_a_scaler(group: Any, rank: int, world: int) -> tuple[int, bool]:
+def _skipped_by_a_scaler(group: Any, rank: int, world: int) -> tuple[int, bool, Any]:
     model = build("mlp")
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    sync = ssfx.attach(model, optimizer, scheme="local_sgd", every=4, scaler=scaler, **among(group))
+    options = {"scheme": "local_sgd", "every": 4, "ranks_per_group": world // 2}
+    sync = ssfx.attach(model, optimizer, scaler=scaler, **options, **among(group))
     for step in range(8):
         optimizer.zero_grad()
-        scaler.scale(loss_of(model, rank, step)).backward()
-        if (rank, step) == (1, 2):
-            next(model.parameters()).grad.fill_(torch.inf)
+        (scaler.scale(loss_of(model, rank, step)) * (torch.inf if (rank, step) == (1, 2) else 1.0)).backward()
         scaler.step(optimizer)
         scaler.update()
-    found = sync.step, is_rank_0s(flat(model), group)
+    found = sync.step, is_rank_0s(flat(model), group), sync.stats()["skipped_steps"]
     sync.detach()
     return found
 
 
-def test_a_step_that_a_scaler_leaves_out_counts():
-    assert Virtual().run(_skipped_by_a_scaler, 2) == [(8, True), (8, True)]
+@pytest.mark.parametrize("left_out", [[0, 1], [1, 1, 0, 0]], ids=["ranks", "groups"])
+def test_a_step_that_a_scaler_leaves_out_counts(left_out):
+    assert Virtual().run(_skipped_by_a_scaler, len(left_out)) == [(8, True, skipped) for skipped in left_out]
 
 
 def test_ending_a_round_twice_moves_nothing():
