@@ -81,8 +81,8 @@ class Answer:
     """Those of recorded quality, of whose way of sending no time was ever scored."""
     rounds: Entry | None
     """ROUNDS on a slow network, if a step of them is shorter on average than that of the best known way, and fits."""
-    rounds_recorded: tuple[str, ...]
-    """Recorded quality of such rounds that holds here, in words."""
+    rounds_recorded: tuple[RoundsRecord, ...]
+    """Recorded quality of such rounds that holds here."""
     more_steps: float | None
     """What the best needs more than dense training, as a share; `steps_between` which, by so many recorded `runs`."""
     steps_between: tuple[float | None, float | None]
@@ -105,6 +105,12 @@ class Answer:
     def rounds_may_need(self) -> float | None:
         """How many times the steps of the best known way rounds may need and still end sooner."""
         return None if self.rounds is None else self.known.iteration_s / self.rounds.iteration_s
+
+    @property
+    def rounds_are_sooner(self) -> bool:
+        """Whether all recorded runs that hold here needed fewer steps than rounds may need."""
+        may, known = self.rounds_may_need or 0.0, self.rounds_recorded
+        return bool(known) and all(not one.at_least and max(one.times) < may for one in known)
 
     def plain(self) -> dict[str, Any]:
         """Return its fields as what JSON can hold."""
@@ -159,7 +165,7 @@ def answer_of(advice: Ranking) -> Answer:
         faster=tuple(sorted((one for one in ahead if one.more_steps is None), key=lambda one: one.unsure)),
         unchecked=tuple(one for one in ahead if one.more_steps is not None),
         rounds=(rounds := _rounds(advice, known, dense.iteration_s)),
-        rounds_recorded=tuple(one.text for one in _recorded(setting, rounds)),
+        rounds_recorded=tuple(_recorded(setting, rounds)),
         more_steps=best.more_steps if best else None,
         steps_between=(best.needed.low, best.needed.high) if best else (None, None),
         runs=best.needed.runs if best else 0,

@@ -22,6 +22,7 @@ HOLDS = 2.0
 class RoundsRecord:
     """`more_percent`: the final perplexity, or error, over that of dense training on the same tokens, by seed.
 
+    `times`: the steps to what dense training reaches over its steps, by seed; `at_least`: half of that was not reached.
     `ranks` replicas had `batch` tokens (images) a step each; `options` are those that differ from the scheme's.
     """
 
@@ -34,11 +35,14 @@ class RoundsRecord:
     optimizer: str
     model: str
     more_percent: tuple[float, ...]
+    times: tuple[float, ...]
+    at_least: bool
 
     @property
     def text(self) -> str:
         """The record in words."""
         ends = " to ".join(dict.fromkeys(f"{end(self.more_percent):+.1f} %" for end in (min, max)))
+        ends += f", {'over ' if self.at_least else ''}{max(self.times):.2g}x the steps,"
         what = f"{self.options}, " if self.options else ""
         return (
             f"{ends} at {what}every={self.every} on {self.ranks} ranks of {batch_text(self.family, self.batch)} "
@@ -49,7 +53,7 @@ class RoundsRecord:
 def records() -> list[RoundsRecord]:
     """Return all of the file."""
     rows = read(data_dir() / FILE, loads)
-    return [RoundsRecord(**{**row, "more_percent": tuple(row["more_percent"])}) for row in rows]
+    return [RoundsRecord(**{name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}) for row in rows]
 
 
 def holding(

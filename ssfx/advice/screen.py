@@ -147,9 +147,10 @@ def _rounds(answer: Answer) -> Iterator[str]:
     groups = f" between {answer.nodes} groups of {one.ranks_per_group}" if one.ranks_per_group > 1 else ""
     short = "" if one.outer_momentum else ", outer_lr=1 outer_momentum=0 as they are few"
     by = f"over {times(answer.rounds_may_need)} the steps of {words(answer.known)}"
-    yield f"{ROUNDS} every {one.every}{groups}{short}: sooner, unless it needs {by}"
+    sooner = "sooner by recorded quality, as none needed" if answer.rounds_are_sooner else "sooner, unless it needs"
+    yield f"{ROUNDS} every {one.every}{groups}{short}: {sooner} {by}"
     quoted = [f"published: {quote}" for name, quote in answer.published if name.startswith("DiLoCo")]
-    known = [*(f"recorded: {text}" for text in answer.rounds_recorded), *quoted]
+    known = [*(f"recorded: {record.text}" for record in answer.rounds_recorded), *quoted]
     more = f"; {len(known) - 1} more: --quality" if len(known) > 1 else ""
     yield f"{known[0]}{more}" if known else f"no quality of them is recorded or published for {answer.nodes} replicas"
 

@@ -17,6 +17,7 @@ from ssfx.schemes.search.recorded_network import Network
 TWO = "cluster=box cluster.nodes=2 cluster.devices_per_node=1 cluster.device=rtx4090 cluster.link=1gbe"
 BERT = "model=bert_large cluster=acpsgd_10gbe"
 KNOWN = ["ddp", "ddp_fp16", "hierarchical", "hierarchical_fp16", "powersgd"]
+RECORD = RoundsRecord("diloco", "", 128, 8, 8192, "transformer", "adamw", "made up", (3.0, 5.0), (1.1, 1.3), False)
 LABELS = ["NOW", "FREE", "FASTER", "QUALITY", "FITS", "SURE?", "MORE"]
 
 
@@ -143,11 +144,23 @@ def test_rounds_are_between_nodes_and_have_evidence_or_a_break_even():
 )
 def test_a_record_holds_within_a_factor_of_two_of_rounds_ranks_and_batch(change, holds):
     """Eight groups of eight ranks with 2,048 tokens each are eight replicas of 16,384."""
-    record = RoundsRecord("diloco", "", 128, 8, 16384, "transformer", "adamw", "made up", (3.0, 5.0))
+    record = replace(RECORD, ranks=8, batch=16384)
     network = Network("transformer", "adamw", (), 64, 2048)
     found = holding("diloco", Rounds(128, ranks_per_group=8), network, 64, [replace(record, **change)])
     assert bool(found) is holds
-    assert record.text == "+3.0 % to +5.0 % at every=128 on 8 ranks of 16,384 tokens (made up)"
+
+
+@pytest.mark.parametrize(("times", "at_least", "says"), [(1.3, False, True), (50.0, False, False), (1.3, True, False)])
+def test_rounds_compete_by_time_to_quality_where_a_record_holds(monkeypatch, times, at_least, says):
+    record = replace(RECORD, times=(1.1, times), at_least=at_least)
+    monkeypatch.setattr("ssfx.advice.rounds.records", lambda: [record])
+    words = "model=gpt2_large cluster=box cluster.link=1gbe cluster.nodes=8 batch_size=2"
+    answer = asked(words, "ddp")
+    said = facts(answer)["ROUNDS"]
+    assert answer.rounds_are_sooner is says
+    assert ("sooner by recorded quality, as none needed over" in said) is says
+    assert "\nrecorded: +3.0 % to +5.0 %, " in said
+    assert f"{'over ' if at_least else ''}{times:.2g}x the steps, at every=128 on 8 ranks of 8,192 tokens" in said
 
 
 def test_rounds_that_do_not_fit_are_not_named():

@@ -16,21 +16,25 @@ from ssfx.lab.results.store import read_rows
 
 def row(scheme, perplexity, seed=0, experiment="local_updates", **options):
     case = Case(experiment, "gpt2_small_wikitext2", "wikitext2", scheme, "local", 4, 64, seed=seed)
-    case = replace(case, optimizer="adamw", steps=512, scheme_options=options)
-    return Row(case.run_id, case, {"perplexity": perplexity}, Origin("simulated"))
+    case = replace(case, optimizer="adamw", steps=512, scheme_options=options, target_metric="perplexity")
+    # Halfway every run is at twice its end; the level that it never comes to takes at least the rest of the run.
+    curve = {"step": [256.0, 512.0], "perplexity": [2 * perplexity, perplexity]}
+    return Row(case.run_id, case, {"perplexity": perplexity}, Origin("simulated"), curve=curve)
 
 
 def test_a_record_is_over_dense_training_of_the_same_seed():
     rows = [
         *(row("ddp", 100.0), row("ddp", 200.0, seed=1), row("powersgd", 90.0)),
         *(row("local_sgd", 110.0, every=32), row("local_sgd", 210.0, seed=1, every=32), row("local_sgd", 5.0, seed=2)),
-        row("streaming_diloco", 103.0, every=32, fragments=2, outer_lr=1.0),
+        row("streaming_diloco", 95.0, every=32, fragments=2, outer_lr=1.0),
     ]
     found = records([*rows, row("diloco", 1.0, experiment="other")])
     trained = (4, 1024, "transformer", "adamw", "gpt2_small_wikitext2")
     assert found == [
-        RoundsRecord("local_sgd", "", 32, *trained, (10.0, 5.0)),
-        RoundsRecord("streaming_diloco", "streaming_diloco(fragments=2,outer_lr=1.0)", 32, *trained, (3.0,)),
+        RoundsRecord("local_sgd", "", 32, *trained, (10.0, 5.0), (1.0, 1.0), True),
+        RoundsRecord(
+            "streaming_diloco", "streaming_diloco(fragments=2,outer_lr=1.0)", 32, *trained, (-5.0,), (0.987,), False
+        ),
     ]
 
 

@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
+from math import exp
 from typing import Any
 
 from ssfx.advice.rounds import FILE, RoundsRecord
@@ -15,6 +16,7 @@ from ssfx.core.files import write_json
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.core.rows import Row
 from ssfx.core.spec import Spec
+from ssfx.lab.calibration.long_runs import LogSteps, log_steps
 from ssfx.lab.results.store import read_rows
 from ssfx.lab.workloads.metrics.tally import QUALITY, better
 from ssfx.perf_model.operator_counts import model_work
@@ -28,7 +30,7 @@ def records(rows: Iterable[Row]) -> list[RoundsRecord]:
     """Return a record for each way of rounds with a run of scheme=ddp on the same data, ranks, batch, steps, seed."""
     rows = [row for row in rows if row.case.experiment == "local_updates"]
     dense = {_place(row): row for row in rows if row.case.scheme == "ddp"}
-    found: defaultdict[tuple[Any, ...], list[float]] = defaultdict(list)
+    found: defaultdict[tuple[Any, ...], list[tuple[float, LogSteps]]] = defaultdict(list)
     for row in rows:
         case, twin = row.case, dense.get(_place(row))
         if twin is None or (rounds := schemes[case.scheme].online(dict(case.plan_options)).rounds) is None:
@@ -39,9 +41,17 @@ def records(rows: Iterable[Row]) -> list[RoundsRecord]:
         batch = size * case.batch_size * case.accumulate * work.sample_tokens
         method = (case.scheme, str(Spec(case.scheme, options)) if options else "", rounds.every)
         trained = (case.trained_ranks // size, batch, family_of(work.tensors), case.optimizer, case.model)
-        if (more := _more_percent(row, twin)) is not None:
-            found[(*method, *trained)].append(more)
-    return [RoundsRecord(*key, more_percent=tuple(more)) for key, more in sorted(found.items())]
+        if (more := _more_percent(row, twin)) is not None and (steps := log_steps(twin, row)) is not None:
+            found[(*method, *trained)].append((more, steps))
+    return [
+        RoundsRecord(
+            *key,
+            more_percent=tuple(more for more, _ in runs),
+            times=tuple(round(exp(steps.value), 3) for _, steps in runs),
+            at_least=any(steps.at_least for _, steps in runs),
+        )
+        for key, runs in sorted(found.items())
+    ]
 
 
 def _place(row: Row) -> tuple[Any, ...]:
