@@ -16,16 +16,16 @@ from ssfx.config.advice_question import resolve_setting
 RATES_GBPS = (0.1, 0.3, 1.0, 3.0, 10.0, 25.0, 100.0, 400.0)
 """Line rates for each GPU."""
 WORLDS = {
-    "8 nodes of 8 GPUs": "cluster=box cluster.nodes=8 cluster.device=h100 cluster.intra.link=nvlink cluster.link=25gbe",
-    "2 sites of 8 GPUs, 20 ms": "cluster=two_sites",
-    "4 sites of 8 GPUs, 20 ms": "cluster=four_sites",
+    "8 nodes of 8": "cluster=box cluster.nodes=8 cluster.device=h100 cluster.intra.link=nvlink cluster.link=25gbe",
+    "2 sites of 8": "cluster=two_sites",
+    "4 sites of 8": "cluster=four_sites",
 }
 MODEL = "model=gpt2_large precision=bf16 batch_size=8"
 BITS16 = ("ddp_fp16", "ddp_bf16", "hierarchical_fp16")
 ROUNDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("diloco every 32", "diloco", {"every": 32}),
     ("diloco every 500", "diloco", {"every": 500}),
-    ("streaming every 128, 4 bits", "streaming_diloco", {"every": 128}),
+    ("streaming every 128", "streaming_diloco", {"every": 128}),
     ("sparseloco every 30", "sparseloco", {}),
 )
 NEAR = 2.0
