@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
+from ssfx.core.typed import typed
 from ssfx.planning.rounds import Rounds
 from ssfx.schemes.search.recorded_network import Network, batch_text
 
@@ -53,7 +54,7 @@ class RoundsRecord:
 def records() -> list[RoundsRecord]:
     """Return all of the file."""
     rows = read(data_dir() / FILE, loads)
-    return [RoundsRecord(**{name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}) for row in rows]
+    return [typed(RoundsRecord, row) for row in rows]
 
 
 def holding(

@@ -43,15 +43,13 @@ def records(rows: Iterable[Row]) -> list[RoundsRecord]:
         trained = (case.trained_ranks // size, batch, family_of(work.tensors), case.optimizer, case.model)
         if (more := _more_percent(row, twin)) is not None and (steps := log_steps(twin, row)) is not None:
             found[(*method, *trained)].append((more, steps))
-    return [
-        RoundsRecord(
-            *key,
-            more_percent=tuple(more for more, _ in runs),
-            times=tuple(round(exp(steps.value), 3) for _, steps in runs),
-            at_least=any(steps.at_least for _, steps in runs),
-        )
-        for key, runs in sorted(found.items())
-    ]
+    return [_record(key, runs) for key, runs in sorted(found.items())]
+
+
+def _record(key: tuple[Any, ...], runs: list[tuple[float, LogSteps]]) -> RoundsRecord:
+    more = tuple(one for one, _ in runs)
+    times = tuple(round(exp(steps.value), 3) for _, steps in runs)
+    return RoundsRecord(*key, more, times, any(steps.at_least for _, steps in runs))  # type: ignore[call-arg]
 
 
 def _place(row: Row) -> tuple[Any, ...]:
