@@ -113,8 +113,9 @@ class Answer:
         return bool(known) and all(not one.at_least and max(one.times) < may for one in known)
 
     def plain(self) -> dict[str, Any]:
-        """Return its fields as what JSON can hold."""
-        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+        """Return its fields as what JSON can hold; of rounds how many times the steps they may need."""
+        found = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name != "rounds"}
+        return {**found, "rounds_may_need": self.rounds_may_need, "rounds_are_sooner": self.rounds_are_sooner}
 
 
 def _plain(value: Any) -> Any:

@@ -114,7 +114,7 @@ def _quality(advice: Advice) -> None:
         one.name: published_of(one.trial.plan, setting.network, fine_tuning=setting.fine_tuning)
         for one in advice.compressing
     }
-    for name, held in (found | {"DiLoCo": local_updates(setting.network, setting.cluster.world_size)}).items():
+    for name, held in (found | {"DiLoCo": local_updates(setting.network, setting.cluster.nodes)}).items():
         silent += [] if held else [name]
         for quote in quotes(held, size):
             say(f"{name}: {quote.text}", "  ", "")

@@ -78,7 +78,8 @@ def peers(monkeypatch: pytest.MonkeyPatch, world: int, clock: list[float], **wai
     monkeypatch.setattr("ssfx.runtime.lifetime.time.monotonic", lambda: clock[0])
     written: dict[str, str] = {}
     notes = SimpleNamespace(write=written.__setitem__, write_first=written.setdefault, read=written.get)
-    comms = [SimpleNamespace(rank=r, world_size=world, notes=notes, serial=False, **waits) for r in range(world)]
+    alike = {"world_size": world, "first": 0, "notes": notes, "serial": False, **waits}
+    comms = [SimpleNamespace(rank=r, **alike) for r in range(world)]
     return [Peers(comm) for comm in comms]  # type: ignore[arg-type]
 
 
