@@ -10,7 +10,7 @@ from typing import Any
 from experiments.common.evaluation.rounds_by_rate import WORLDS, Place
 from experiments.common.evaluation.rounds_by_rate import places as by_rate
 from experiments.common.evaluation.set_ups import CheckedPlace, counted, map_lines, places
-from experiments.common.figures.figure import Figure
+from experiments.common.figures.figure import Figure, say_origin
 from experiments.common.figures.style import Axes, Picture, Table, caption_text, frame, plt, subplots
 from ssfx.core.rows import Row
 
@@ -48,7 +48,8 @@ def _map(figure: Figure, rows: list[Row]) -> Picture | None:
         "Colour and factor: how many times the steps of dense training compression may need and still pay; the best "
         "dense step, in 16 bits too, over the shortest compressed one, median over models "
         f"({', '.join(ranges)}, more). Fractions: models whose step is shorter beyond the validated error, of those "
-        "that fit; hatched: at most half of them, or never checked. Black frames: the time to quality is surely "
+        "that fit; hatched: at most half of them, or never checked. r, p: models of which runs here, or others, have "
+        "what a shorter step costs in quality; without, it is unknown. Black frames: the time to quality is surely "
         f"shorter for a model ({won} of {len(table)}). Eight nodes of eight GPUs; one network card a node, or eight.",
         "Simulated (nominal costs, nominal profiles); no GPU has run any of it.",
     ]
@@ -60,8 +61,7 @@ def _map(figure: Figure, rows: list[Row]) -> Picture | None:
     )
     for axis, network in zip(axes.flat, networks, strict=True):
         _block(axis, network, columns[network], gpus, [line for line in table if line["network"] == network])
-    canvas.supxlabel("line rate between nodes (Gbit/s per GPU)")
-    canvas.suptitle(caption_text(text, 7.0), fontsize=6.5, ha="left", x=0.01)
+    say_origin(canvas, caption_text(text, canvas.get_figwidth()))
     return canvas, table
 
 
@@ -79,6 +79,8 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
         )
         if line["wins"]:
             axis.add_patch(plt.Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, fill=False, edgecolor="black", linewidth=1))
+        marks = {"r": line["recorded"], "p": line["published"]}
+        evidence = "".join(f"{mark}{count}" for mark, count in marks.items() if count)
         behind = {"facecolor": colour, "linewidth": 0, "pad": 0.8}
         said = (
             f"{line['affords']:{'.0f' if line['affords'] >= 10 else '.2f'}}x" if line["affords"] >= 1.005 else "dense"
@@ -86,7 +88,7 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
         axis.text(
             x,
             y,
-            f"{said}\n{line['shorter']}/{line['models']}",
+            f"{said}\n{line['shorter']}/{line['models']} {evidence}",
             ha="center",
             va="center",
             fontsize=5.6,
@@ -97,6 +99,7 @@ def _block(axis: Axes, network: str, rates: Sequence[float], gpus: Sequence[str]
     axis.set(xlim=(-0.5, len(rates) - 0.5), ylim=(-0.5, len(gpus) - 0.5))
     axis.set_xticks(range(len(rates)), [f"{rate:.3g}" for rate in rates])
     axis.set_yticks(range(len(gpus)), gpus if network == TCP else [""] * len(gpus))
+    axis.set_xlabel("Gbit/s per GPU, line rate")
     axis.set_title(f"{network.removeprefix('GPUs over ')} between nodes")
 
 

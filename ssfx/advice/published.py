@@ -115,7 +115,7 @@ def published_of(plan: Plan, network: Network, *, fine_tuning: bool = False) -> 
             sum(one.numel for one in network.tensors),
             ratio=network.compression(str(spec), density, calls),
             feedback=None if name in _BITS else built.error_feedback,
-            transform="hadamard" if Spec.parse(str(spec)).options.get("hadamard") else "",
+            transform="hadamard" if Spec.parse(str(spec)).options.get("rotate") else "",
             fine_tuning=fine_tuning,
         )
     )

@@ -100,3 +100,11 @@ def test_unfinished_runs_are_counted(tmp_path):
     (store.run_dir(case) / "attempt-1").mkdir(parents=True)
     (store.run_dir(case) / "case.json").write_text(case.to_json())
     assert run_counts(store)["throughput"]["half"] == 1
+
+
+def test_verdicts_are_a_table_for_a_papers_appendix(capsys):
+    lines = output(capsys, "status", "--claims", "micro", "--table", "latex").splitlines()
+    assert lines[0] == r"\begin{longtable}{lllll}"
+    assert sum(line.endswith(r"\\") and " & " in line for line in lines) == 103 + 2  # the head stands on each page
+    assert output(capsys, "status", "--claims", "micro", "--table", "markdown").startswith("| claim | paper | here |")
+    assert "--table latex is a form of --claims PAPER; add it" in refusal(capsys, "status", "--table", "latex")

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import html
 import json
 import re
 import shutil
@@ -262,7 +263,9 @@ def test_only_pictures_that_changed_are_packed_again(tmp_path, monkeypatch):
 
 def test_a_page_is_made_again_only_when_something_in_it_changed(tmp_path, monkeypatch):
     made, rows, out = [], clusters()[:3], tmp_path / "report.html"
-    monkeypatch.setattr(report, "report_page", lambda rows, pictures: made.append(len(rows)) or "<html></html>\n")
+    monkeypatch.setattr(
+        report, "report_page", lambda rows, pictures, paper: made.append(len(rows)) or "<html></html>\n"
+    )
 
     def again(rows):
         return report.write_report(rows, tmp_path, out)
@@ -278,3 +281,20 @@ def test_a_page_is_made_again_only_when_something_in_it_changed(tmp_path, monkey
     Image.new("RGB", (40, 10)).save(tmp_path / "ssfusion.fig11.png")
     assert (again(rows), again(rows)) == (True, False)
     assert made == [3, 2, 3, 3, 3]
+
+
+def test_the_page_of_one_paper_has_its_claims_alone_and_what_it_says_twice(tmp_path):
+    page = Page()
+    text = report_page(clusters(), tmp_path, "s2reducer")
+    page.feed(text)
+    (ledger,) = (one for one in ledgers() if one.paper == "s2reducer")
+    assert set(page.lines) == {claim.id for claim in ledger.claims}
+    assert all(html.escape(said) in text for said in ledger.says_twice.values())
+    assert "theorem2.delta" in text.partition("theorem2.rate")[0]
+
+
+def test_what_a_paper_says_twice_is_an_issue_of_its_claims():
+    for ledger in ledgers():
+        issues = {claim.issue for claim in ledger.claims}
+        assert ledger.says_twice
+        assert ledger.says_twice.keys() <= issues

@@ -90,12 +90,18 @@ def _early(row: Row) -> float:
 
 
 def panels(label: Callable[[Row], str], colours: Mapping[str, str], baseline: str) -> Quality:
-    """Return accuracy over steps, and at the end over that of the baseline, a panel for each network."""
-    return Quality(
-        lambda rows: [
-            Panel(title, task_of(tasks(rows, label), word), colours, baseline) for word, title in PANELS.values()
-        ]
-    )
+    """Return accuracy over steps, and at the end over that of the baseline, a panel for each network.
+
+    A network on which no method of the paper ran but the baseline has an empty panel, whatever else ran there.
+    """
+    own = colours.keys() - {baseline, AUTO}
+
+    def drawn(rows: list[Row]) -> list[Panel]:
+        found = {title: task_of(tasks(rows, label), word) for word, title in PANELS.values()}
+        known = {title: task if task and own & task.methods.keys() else None for title, task in found.items()}
+        return [Panel(title, task, colours, baseline) for title, task in known.items()]
+
+    return Quality(drawn)
 
 
 ONE_NUMBER = (

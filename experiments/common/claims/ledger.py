@@ -58,11 +58,12 @@ class PaperClaim:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The claims and artifacts (figures, tables, set-ups) of one paper."""
+    """The claims and artifacts (figures, tables, set-ups) of one paper, and by issue what it says twice."""
 
     paper: str
     title: str
     venue: str
+    says_twice: Mapping[str, str]
     claims: tuple[PaperClaim, ...]
     artifacts: tuple[Mapping[str, Any], ...]
 
@@ -75,6 +76,7 @@ def ledgers() -> tuple[Ledger, ...]:
             raw["paper"],
             raw["title"],
             raw["venue"],
+            raw["says_twice"],
             tuple(PaperClaim(**claim) for claim in raw["claims"]),
             tuple(raw["artifacts"]),
         )

@@ -71,8 +71,9 @@ def outcome_of_order(leads: Sequence[float], error: float | None) -> tuple[Outco
     """Return the outcome of an order of simulated times, and which pairs are too close to call; "" without any.
 
     `leads`: by how much each is faster than the next, as a share, negative where it is slower. An order agrees where
-    all pairs hold under both errors, disagrees where one is surely the other way round, and is within error else;
-    without an error known, the signs decide.
+    all pairs hold under both errors, disagrees where one is surely the other way round, and holds partly where some
+    are too close to call. Where all are, it is not tested: methods without any effect would pass, too. Without an error
+    known, the signs decide.
     """
     if error is None:
         return "agrees" if all(lead > 0 for lead in leads) else "disagrees", ""
@@ -83,10 +84,13 @@ def outcome_of_order(leads: Sequence[float], error: float | None) -> tuple[Outco
         return "agrees", ""
     least, most = (f"{100 * end:.1f}" for end in (near[0], near[-1]))
     by = f"{least} %" if least == most else f"{least} to {most} %"
-    return "within error", (
+    why = (
         f"{len(near)} of {len(leads)} pairs differ by {by} only, less than two simulated times may be off "
         f"({error:.0%} each on average), so that they are too close to call"
     )
+    if len(near) < len(leads):
+        return "partly", why
+    return "not comparable", f"{why}: methods without any effect would pass, too"
 
 
 def compared(
@@ -130,17 +134,15 @@ def span(low: float, high: float, unit: str = "") -> str:
 def headline(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
     """Return the one verdict that counts for each claim: real runs before computed before simulated before published.
 
-    Of simulated ones the nominal calibration counts, not what others give: choosing by outcome would be choosing the
-    result. A source that could not compare does not stand before one that could.
+    Of simulated ones the nominal calibration counts, not what others give, also where it cannot tell: choosing by
+    outcome would be choosing the result. A source that could not compare does not stand before one that could.
     """
     rank = {"measured": 0, "emulated": 1, "computed": 2, "simulated": 3, "published": 4, "restated": 5, "none": 6}
-
-    def key(verdict: Verdict) -> tuple[bool, int, bool, str]:
-        nominal = verdict.calibration == "nominal"
-        return verdict.outcome not in JUDGED, rank[verdict.source], not nominal, verdict.calibration
-
+    of_source: dict[tuple[str, str], Verdict] = {}
+    for verdict in sorted(verdicts, key=lambda one: (one.calibration != "nominal", one.calibration)):
+        of_source.setdefault((verdict.claim, verdict.source), verdict)
     first: dict[str, Verdict] = {}
-    for verdict in sorted(verdicts, key=key):
+    for verdict in sorted(of_source.values(), key=lambda one: (one.outcome not in JUDGED, rank[one.source])):
         first.setdefault(verdict.claim, verdict)
     return first
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from experiments.common.claims.verdicts import PAPERS
 from experiments.common.figures.discovery import chosen
 from experiments.common.figures.drawing import Inputs, draw_all
 from experiments.common.pages.report import write_report
@@ -16,13 +17,16 @@ from ssfx.lab.results.store import Store
 
 
 @click.command()
+@click.argument("paper", required=False, type=click.Choice(list(PAPERS)))
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write; default: figures/report.html in the results folder.",
+    help="File to write; default: figures/report.html, or report.PAPER.html, in the results folder.",
 )
-def report(out: Path | None) -> None:
+def report(paper: str | None, out: Path | None) -> None:
     """Draw what your rows change, and write one HTML page with every figure beside what its paper claims.
+
+    With PAPER the page is of that one alone. ssfx status --claims PAPER --table latex has its verdicts as a table.
 
     Figures of which you have no rows are those of docs/img, unless you changed the code; ssfx figures draws them all.
     The page needs no network: it can be mailed, or opened from a disk.
@@ -30,15 +34,18 @@ def report(out: Path | None) -> None:
     store = Store(results_dir())
     rows, unreadable = store.readable()
     folder = results_dir() / "figures"
-    path = out or folder / "report.html"
+    names = [paper] if paper else []
+    path = out or folder / ("report.html" if paper is None else f"report.{paper}.html")
     check_writable(path.parent, "choose another file with --out")
     committed = IMAGES if changed("ssfx", "conf", "experiments", "results/reference") is False else None
     own, now = store.own_ids(), Inputs(placeholders=True)
-    drawn = draw_all([], rows, folder, unreadable=unreadable, placeholders=True, now=now, committed=committed, own=own)
+    drawn = draw_all(
+        names, rows, folder, unreadable=unreadable, placeholders=True, now=now, committed=committed, own=own
+    )
     for one in drawn:
         if one.state == "failed":
             click.secho(f"{one.name}: {one.said}", fg="red", err=True)
-    again = write_report(rows, folder, path, now)
+    again = write_report(rows, folder, path, now, paper)
     taken = sum(one.state == "committed" for one in drawn)
     of = f", {taken} of them from docs/img" if taken else ""
     click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(drawn)} figures{of}{'' if again else ', unchanged'}")

@@ -19,6 +19,7 @@ from experiments.common.claims.verdicts import (
     total,
 )
 from experiments.common.figures.every_claim import headlines
+from experiments.common.pages.markdown import table
 from ssfx.cli.terminal import print_table
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError, RunError, unknown
@@ -30,15 +31,20 @@ from ssfx.lab.results.store import Store
 
 @click.command()
 @click.option("--claims", "paper", metavar="PAPER", help="Show every claim of one paper with its verdict.")
+@click.option(
+    "--table", "form", type=click.Choice(["markdown", "latex"]), help="With --claims: print them as a table of a paper."
+)
 @click.option("--watch", "watched", is_flag=True, help="Show the runs again and again until none is under way.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts, or with --claims the claims, as JSON.")
-def status(paper: str | None, watched: bool, as_json: bool) -> None:
+def status(paper: str | None, form: str | None, watched: bool, as_json: bool) -> None:
     """Show how many of the papers' claims agree with ours, and which runs are finished."""
     if watched:
         if paper is not None or as_json:
             raise ConfigError("--watch shows runs on a screen; drop it, or the other options")
         watch(Store(results_dir()))
         return
+    if form and (paper is None or as_json):
+        raise ConfigError(f"--table {form} is a form of --claims PAPER; add it, and drop --json")
     from experiments.common.figures.discovery import discover
 
     if paper is not None and paper not in papers():
@@ -49,7 +55,7 @@ def status(paper: str | None, watched: bool, as_json: bool) -> None:
     if as_json:
         _plain(paper, verdicts, store)
     elif paper is not None:
-        _claims(paper, verdicts)
+        _claims(paper, verdicts, form)
     else:
         _summary(verdicts)
         _runs(store, len(rows))
@@ -90,12 +96,21 @@ def _plain(paper: str | None, verdicts: Mapping[str, Verdict], store: Store) -> 
     click.echo(json.dumps({"paper": paper, "claims": found}))
 
 
-def _claims(paper: str, verdicts: Mapping[str, Verdict]) -> None:
+def _claims(paper: str, verdicts: Mapping[str, Verdict], form: str | None) -> None:
+    """Print every claim of one paper with its verdict: on a terminal, or as a table of an artifact's appendix."""
     lines = []
     for claim in (claim for ledger in ledgers() if ledger.paper == paper for claim in ledger.claims):
         one = verdicts[claim.id]
         lines.append((claim.id.partition(".")[2], paper_says(claim), one.ours or "-", one.source, one.outcome))
-    print_table(("claim", "paper", "here", "source", "verdict"), lines)
+    heads = ("claim", "paper", "here", "source", "verdict")
+    if form == "markdown":
+        click.echo(table(heads, lines))
+    elif form == "latex":
+        from pandas import DataFrame
+
+        click.echo(DataFrame(lines, columns=list(heads)).to_latex(index=False, escape=True, longtable=True))
+    else:
+        print_table(heads, lines)
 
 
 def _runs(store: Store, rows: int) -> None:

@@ -106,7 +106,11 @@ class Claims:
             for one in figure.judge(rows)
         ]
         shown = {key: heading for key, heading in COLUMNS.items() if any(line[key] for line in lines)}
-        return draw_table(figure.title, shown, lines, origin=self.origin, used=self.of(rows))
+        reasons, origin = {line["why"] for line in lines}, self.origin
+        if len(lines) > 1 and len(reasons) == 1 and (why := reasons.pop()):  # one sentence below in place of many
+            del shown["why"]
+            origin = f"{origin} {why}."
+        return draw_table(figure.title, shown, lines, origin=origin, used=self.of(rows))
 
 
 CONFIGURED = Claims("From the configuration of ssfx (conf/); no run.")

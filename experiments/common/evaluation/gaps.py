@@ -135,6 +135,17 @@ class Task:
             return Gap(mean, None)
         return Gap(mean, t95(self.freedom) * self.noise * sqrt(2 / len(pairs)))
 
+    def apart(self, method: str, others: Iterable[str]) -> list[str]:
+        """Return those of the others whose runs equal neither those of the method nor of another, digit by digit.
+
+        Plans of two methods may be one on a small network: their one run is no second piece of evidence.
+        """
+        kept = [method]
+        for name in others:
+            if not any(self.by_seed(name) == self.by_seed(one) for one in kept):
+                kept.append(name)
+        return kept[1:]
+
     @property
     def steps(self) -> int:
         """Optimizer steps of each run."""
@@ -221,8 +232,8 @@ def judged_gaps(
     It may also name all that is missing, with what there is of each (`there_is`).
 
     `claims`: method -> id; `printed`: method -> the paper's quality over that of its baseline `dense`. The sign holds
-    where the gap stands out of the noise on the paper's side; the rank among the methods of the task holds where it is
-    the paper's, ties within the noise. Agrees with both, partly with one, disagrees with neither where one of them is
+    where the gap stands out of the noise on the paper's side; the rank among the methods of the task holds where the
+    noise leaves the paper's alone. Agrees with both, partly with one, disagrees with neither where one of them is
     clearly otherwise; where noise leaves both open, or the paper's gap is even (UNCONVERGED), nothing is decided.
     """
     judged, absent = [], []
@@ -327,17 +338,20 @@ def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], 
     ours = known.gap(method, dense)
     sign = ours.holds(wanted)
     others = [name for name in printed if name not in (method, dense) and known.knows(name, method)]
-    rank = 1 + sum(known.gap(name, method).mean > 0 for name in others)
+    others = known.apart(method, others)
     theirs = 1 + sum(printed[name] > printed[method] for name in others)
     ties = [name for name in others if printed[name] == printed[method]]
     words = [known.gap(name, method).word for name in others]
     apart = any(word not in ("equal", "unknown") for name, word in zip(others, words, strict=True) if name in ties)
     first, last = 1 + words.count("above"), 1 + len(others) - words.count("below")
-    placed = bool(others) and theirs <= rank <= theirs + len(ties) and not apart
+    placed = bool(others) and theirs <= first and last <= theirs + len(ties) and not apart
     held = (sign is True) + placed
     against = sign is False or apart or last < theirs or theirs + len(ties) < first
     outcome: Outcome = "agrees" if held == 2 else "partly" if held else "disagrees" if against else "not comparable"
-    place = f"rank {rank} of {1 + len(others)}, the paper's {theirs}" if others else "no other method to rank it with"
+    ours_at = f"{first} to {last}" if first < last else str(first)
+    place = (
+        f"rank {ours_at} of {1 + len(others)}, the paper's {theirs}" if others else "no other method to rank it with"
+    )
     instead = f" in place of {stands_for}" if stands_for else ""
     reason = f"Reduced scale ({known.words}{instead}): sign and rank of the gap, {wanted} in the paper, not its level."
     if wanted == "equal":

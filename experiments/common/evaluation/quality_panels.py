@@ -297,6 +297,8 @@ def _draw_curves(axis: Axes, panel: Panel, *, over_time: bool = False) -> None:
 
 
 def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
+    from matplotlib.colors import to_rgb
+
     if panel.task is None and not panel.printed:
         axis.set_axis_off()
         return
@@ -338,7 +340,12 @@ def _draw_finals(axis: Axes, panel: Panel, words: Callable[[str], str]) -> None:
     names = [(LABEL if method == AUTO else words(method)) + panel.mark(method) for method in panel.methods]
     axis.set_yticks(range(len(names)), names)
     for tick, method in zip(axis.get_yticklabels(), panel.methods, strict=True):
-        tick.set_color("black" if panel.of(method) else "#777777") if panel.task else None
+        if panel.of(method):  # a name is the key of its curve, too; of a light colour a darker shade
+            red, green, blue = to_rgb(panel.colours[method])
+            shade = 0.65 if 0.3 * red + 0.6 * green + 0.1 * blue > 0.6 else 1.0
+            tick.set(color=(shade * red, shade * green, shade * blue), fontweight="bold")
+        elif panel.task:
+            tick.set_color("#777777")
     mark_names(axis)
     axis.set(ylim=(len(names) - 0.4, -0.6), xlabel=f"final quality, % of that of {words(panel.against)}")
     axis.grid(axis="x")

@@ -16,6 +16,7 @@ from experiments.common.claims.grouped import grouped
 from experiments.common.validation.scores import by_way
 from ssfx.advice.checked import network_of, where_checked
 from ssfx.advice.map_2026 import FILE, gbps_per_device
+from ssfx.advice.published import published_of
 from ssfx.advice.ranked import surely_less
 from ssfx.advice.sending import DENSE, LIMIT, steps_of, ways
 from ssfx.advice.trust import trust_in_sending
@@ -46,6 +47,7 @@ class CheckedMethod:
     """A method in a set-up. more_steps: a share, None where its quality is unknown or worse than the limit.
 
     error: None where never scored. records: the runs that the quality rests on, in words, and how many they are.
+    published: whether others published the quality of such a method on such a network.
     """
 
     scheme: str
@@ -55,6 +57,7 @@ class CheckedMethod:
     error: float | None
     records: str = ""
     runs: int = 0
+    published: bool = False
 
     @property
     def compresses(self) -> bool:
@@ -111,6 +114,11 @@ class CheckedPlace:
             one.compresses and one.error is not None and surely_less(one.iteration_s, self.dense_s, one.error)
             for one in self.methods
         )
+
+    @property
+    def shortens(self) -> tuple[CheckedMethod, ...]:
+        """The methods that compress and have a shorter step."""
+        return tuple(one for one in self.methods if one.compresses and one.iteration_s < self.dense_s)
 
     def used(self, *, compressed: bool) -> float:
         """Return the share of a device's time that computes, dense or with the best method of known quality."""
@@ -179,16 +187,21 @@ def _network(model: str, optimizer: str, batch: int) -> Network:
 
 
 @cache
-def _sending(methods: str, model: str, optimizer: str, batch: int, ranks: int) -> tuple[tuple[str, ...], ExtraSteps]:
-    """Return how a row's methods send, and the steps they need; many rows have the same ones."""
-    plan = replace(plan_of(loads(methods)), world_size=ranks)
-    return ways(plan), steps_of(plan, _network(model, optimizer, batch), TRAIN_STEPS)
+def _sending(
+    methods: str, model: str, optimizer: str, batch: int, ranks: int
+) -> tuple[tuple[str, ...], ExtraSteps, bool]:
+    """Return how a row's methods send, the steps they need, and whether others published their quality.
+
+    Many rows have the same ones.
+    """
+    plan, network = replace(plan_of(loads(methods)), world_size=ranks), _network(model, optimizer, batch)
+    return ways(plan), steps_of(plan, network, TRAIN_STEPS), bool(published_of(plan, network))
 
 
 def _method(row: Row, network: str) -> CheckedMethod:
     case = row.case
     methods, batch = json.dumps(row.manifest["methods"]), case.batch_size * case.accumulate
-    sends, needed = _sending(methods, case.model, case.optimizer, batch, case.world_size)
+    sends, needed, published = _sending(methods, case.model, case.optimizer, batch, case.world_size)
     # No sharded step on GPUs was checked: errors of others say nothing of it.
     trust = trust_in_sending("nominal", sends, network) if case.sharding == "none" else None
     more_steps = needed.share if needed.within(LIMIT) else None
@@ -200,6 +213,7 @@ def _method(row: Row, network: str) -> CheckedMethod:
         trust.mean if trust else None,
         needed.source,
         needed.runs,
+        published,
     )
 
 
@@ -296,7 +310,8 @@ def map_lines(found: Iterable[CheckedPlace]) -> list[dict[str, Any]]:
     """Return a line for each device, precision, network and rate of the map, over its models.
 
     affords: the median of what compressed training may take, as a multiple of dense steps, and still pay. shorter: how
-    many models have a compressed step that is surely shorter; wins: how many a surely shorter time to quality.
+    many models have a compressed step that is surely shorter; recorded, published: how many one that is shorter and
+    whose quality runs here, or others, have; wins: how many a surely shorter time to quality.
     """
     groups = grouped(on_the_map(found), lambda one: (one.device, one.precision, one.network, one.gbps))
     return [
@@ -307,6 +322,8 @@ def map_lines(found: Iterable[CheckedPlace]) -> list[dict[str, Any]]:
             "gbps": gbps,
             "affords": round(median(one.affords for one in here), 3),
             "shorter": sum(one.surely_shorter for one in here),
+            "recorded": sum(any(method.runs for method in one.shortens) for one in here),
+            "published": sum(any(method.published for method in one.shortens) for one in here),
             "wins": sum(bool(one.wins) for one in here),
             "models": len(here),
         }

@@ -85,6 +85,8 @@ def _as_it_counts(verdict: Verdict, claim: PaperClaim) -> Verdict:
     Nor does a run compare with a number that contradicts other numbers of its paper. What is computed from those other
     numbers does: it shows the contradiction.
     """
+    if claim.source == "restated" and verdict.outcome in JUDGED:
+        return replace(verdict, source="restated")
     if verdict.source == "computed":
         return replace(verdict, source="restated") if claim.type == "setup" else verdict
     if verdict.outcome in JUDGED and used_by(verdict.calibration, claim):
@@ -98,7 +100,8 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     """Return the verdict, "within error" where a simulated time or speedup is no further off than simulated steps are.
 
     That is the mean of all published steps: neither agreement nor disagreement can be told. Gains in percent are left
-    out: a small difference of times is a large one of gains; and so are speedups that no effect at all would pass, too.
+    out: a small difference of times is a large one of gains. A speedup that is so small that no effect at all would
+    pass, too, is not tested.
     """
     unit = (claim.unit or "").partition("(")[0].strip()
     if verdict.source != "simulated" or verdict.outcome != "disagrees" or unit not in TIMES or trust is None:
@@ -106,7 +109,9 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     if verdict.stated is None or verdict.stated[0] != verdict.stated[1] or not verdict.stated[0] or not verdict.values:
         return verdict
     off = max(abs(value / verdict.stated[0] - 1) for value in verdict.values)
-    if off > trust.mean or (unit == "x" and abs(1 / verdict.stated[0] - 1) <= trust.mean):
+    if off > trust.mean:
         return verdict
     why = f"{off:.0%} off, and published steps are {trust.mean:.0%} off on average in simulation; {verdict.reason}"
+    if unit == "x" and abs(1 / verdict.stated[0] - 1) <= trust.mean:
+        return replace(verdict, outcome="not comparable", reason=f"{why}: no effect at all would pass, too")
     return replace(verdict, outcome="within error", reason=why)

@@ -17,6 +17,7 @@ from experiments.common.figures.style import (
     plt,
     save,
     style,
+    titled,
 )
 from ssfx.core.case import Case, ClusterChoice
 from ssfx.core.rows import Row
@@ -68,6 +69,7 @@ class Figure:
             if made is None:
                 return []
             canvas, table, *used = made
+            titled(canvas, self.title)
             return save(canvas, self.name, table, used[0] if used else rows, out)
 
     def judge(self, rows: list[Row]) -> Sequence[Verdict]:

@@ -144,6 +144,29 @@ def frame(figure: Canvas, title: str, origin: str, ncols: int = 6) -> None:
     engine.set(rect=rect)  # of a constrained layout, which all figures here have
 
 
+TITLE_IN = 0.2
+"""Height of the strip that a title has."""
+
+
+def titled(figure: Canvas, title: str) -> None:
+    """Every figure has its title: above all else, in a strip of its own, where none of its texts is that already."""
+    texts = [one.get_text() for one in (*figure.texts, *(axis.title for axis in figure.axes))]
+    texts += [axis.get_title(loc="left") for axis in figure.axes]
+    engine = figure.get_layout_engine()
+    if engine is None or any(title in one for one in texts):
+        return
+    height_in, legend_in = figure.get_figheight(), 0.0
+    if figure.legends:  # those outside of the axes stand at the top of the figure, whatever the layout leaves
+        figure.draw_without_rendering()
+        legend_in = 0.05 + max(legend.get_window_extent().height for legend in figure.legends) / figure.dpi
+    whole_in = height_in + TITLE_IN
+    figure.set_figheight(whole_in)
+    figure.text(0.01, 1 - 0.07 / whole_in, title, va="top", fontweight="bold", fontsize=8)
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0, 0, 1, height_in / whole_in), transform=figure.transFigure)
+    engine.set(rect=(0, 0, 1, (height_in - legend_in) / whole_in))
+
+
 def few(panel: Panel) -> Panel:
     """Return a panel with FEW schemes: dense DDP, SSFusion, its rivals, and auto; all there are would be too many."""
     bars = {label: rows for label, rows in panel.bars.items() if rows[0].case.scheme in FEW}

@@ -34,7 +34,7 @@ from experiments.common.figures.drawing import Inputs
 from experiments.common.figures.every_claim import verdicts
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.timelines import COLOURS as STAGES
-from experiments.common.pages.reproduction import by_other_times, is_of, obtained, source
+from experiments.common.pages.reproduction import TWICE, by_other_times, is_of, obtained, says_twice, source
 from ssfx.advice.cases import simulate_case
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
@@ -51,18 +51,28 @@ NUMBERS = ("iteration_s", "throughput_samples_per_s", "sparsify_s", "exposed_com
 ORIGINS = ("computed", "measured", "emulated", "simulated", "published", "restated", "none")
 
 
-def report_page(rows: Sequence[Row], pictures: Path) -> str:
-    """Return the whole page; `pictures` is a folder with the figures as PNG; some may be missing."""
-    figures = chosen([])
+def report_page(rows: Sequence[Row], pictures: Path, paper: str | None = None) -> str:
+    """Return the page of all papers, or of one; `pictures` is a folder with the figures as PNG; some may be missing."""
+    figures = chosen([paper] if paper else [])
     found = verdicts(figures, rows)
     counted = headline(found)
     by_claim = grouped(found, lambda one: one.claim)
     ledger = {one.paper: one for one in ledgers()}
-    body = [_summary(counted, by_other_times(found)), _filters(), _link_to_conditions(figures, pictures)]
-    for paper, name in papers().items():
-        one = ledger[paper]
-        said = f"{escape(one.title)}, {escape(one.venue)}. {sentence(by_paper(counted)[paper])}"
-        body.append(f'<section class="paper"><h2 id="{paper}">{name}</h2><p>{said}.</p>')
+    body = [_filters(), _link_to_conditions(figures, pictures)]
+    if paper is None:
+        body.insert(0, _summary(counted, by_other_times(found)))
+    for key, name in papers().items():
+        if paper not in (None, key):
+            continue
+        one = ledger[key]
+        said = f"{escape(one.title)}, {escape(one.venue)}. {sentence(by_paper(counted)[key])}"
+        twice = "".join(f"<tr><td>{escape(what)}<td>{escape(met)}" for what, met in says_twice(one, counted))
+        heads = "".join(f"<th>{head}" for head in TWICE)
+        body.append(f'<section class="paper"><h2 id="{key}">{name}</h2><p>{said}.</p>')
+        opened = " open" if paper else ""
+        body.append(
+            f'<details{opened}><summary>{TWICE[0]}</summary><table class="twice"><tr>{heads}{twice}</table></details>'
+        )
         for artifact in one.artifacts:
             body.append(_artifact(artifact, one, figures, by_claim, counted, rows, pictures))
         body.append("</section>")
@@ -339,16 +349,20 @@ MARK = "<!-- made from "
 """Begins the last line of the page, which has the digests of what the page was made from and of the page."""
 
 
-def write_report(rows: Sequence[Row], pictures: Path, path: Path, now: Inputs | None = None) -> bool:
-    """The page at `path` is what rows and pictures give; return whether it had to be made again.
+def write_report(
+    rows: Sequence[Row], pictures: Path, path: Path, now: Inputs | None = None, paper: str | None = None
+) -> bool:
+    """The page at `path`, of all papers or one, is what rows and pictures give; return whether it was made again.
 
     A page that was edited, or cut, is made again too.
     """
-    figures = chosen([])
-    inputs = _digest("".join(_look_and_work()) + (now or Inputs(placeholders=True)).of_all(figures, rows, pictures))
+    figures = chosen([paper] if paper else [])
+    inputs = _digest(
+        (paper or "") + "".join(_look_and_work()) + (now or Inputs(placeholders=True)).of_all(figures, rows, pictures)
+    )
     if _is_current(path, inputs):
         return False
-    page = report_page(rows, pictures)
+    page = report_page(rows, pictures, paper)
     write_atomic(path, f"{page}{MARK}{inputs} {_digest(page)} -->\n")
     return True
 

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from experiments.common.claims.ledger import ledgers
+from experiments.common.claims.ledger import Ledger, ledgers
 from experiments.common.claims.verdicts import (
     COLUMNS,
     JUDGED,
@@ -14,6 +14,7 @@ from experiments.common.claims.verdicts import (
     by_source,
     counts,
     headline,
+    paper_says,
     papers,
     tested,
     total,
@@ -45,8 +46,30 @@ def paper_blocks(rows: Sequence[Row]) -> dict[str, str]:
         shown = [one for one in figures if one.name.partition(".")[0] == ledger.paper]
         named = [artifact["id"] for artifact in ledger.artifacts]
         lines += [(_link(one), one.title, "-") for one in shown if not any(is_of(one, name) for name in named)]
-        blocks[ledger.paper] = table(("figure", "shows", "claims"), lines)
+        twice = table(TWICE, [(said, met) for said, met in says_twice(ledger, counted)])
+        blocks[ledger.paper] = f"{table(('figure', 'shows', 'claims'), lines)}\n\n{twice}"
     return blocks
+
+
+TWICE = ("what the paper says twice, and not alike", "its claims here")
+
+
+def says_twice(ledger: Ledger, counted: Mapping[str, Verdict]) -> list[tuple[str, str]]:
+    """Return what a paper says twice and not alike, each with the claims that it is about, our value and verdict."""
+    found = []
+    for issue, said in ledger.says_twice.items():
+        own = [claim for claim in ledger.claims if claim.issue == issue]
+        met = [
+            f"{claim.id.partition('.')[2]} ({paper_says(claim)}): here {one.ours or 'no value'}, {one.outcome}"
+            for claim, one in ((claim, counted[claim.id]) for claim in own)
+        ]
+        more = f"; and {len(met) - SHOWN} more" if len(met) > SHOWN else ""
+        found.append((said, "; ".join(met[:SHOWN]) + more))
+    return found
+
+
+SHOWN = 3
+"""Claims of one contradiction that are listed."""
 
 
 def _link(figure: Figure) -> str:

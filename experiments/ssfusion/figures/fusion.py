@@ -14,7 +14,6 @@ from experiments.common.evaluation.quality_panels import where
 from experiments.common.figures.figure import Figure
 from experiments.common.figures.style import COLUMN_IN, Axes, Picture, frame, subplots
 from experiments.common.figures.tables import draw_table
-from experiments.common.validation.published_steps import stated
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import metric
 
@@ -205,7 +204,7 @@ def _table1_finding(rows: list[Row]) -> str:
 
 
 def _table1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
-    """Return a verdict on rates of zero and on trends; other rates after steps from random weights do not compare."""
+    """Return a verdict on rates of zero; others after steps from random weights, and their range, do not compare."""
     found = []
     rates = _rates(rows)
     for claim in claims_of("ssfusion.table1"):
@@ -217,9 +216,7 @@ def _table1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
         values = [value for degree in at for value in ours[degree].values()]
         here = (min(values), max(values))
         said = WHOLE_SAID if model == WHOLE else "Our BERT-large has narrower tensors."
-        if len(at) > 1:
-            found.append(_trend(claim, ours, said))
-        elif claim.bounds == (0.0, 0.0):
+        if claim.bounds == (0.0, 0.0):
             one = compared(claim.id, claim.bounds, here, unit="%", source="measured")
             found.append(replace(one, reason=said, command=SHORT, cost=COST))
         else:
@@ -278,22 +275,6 @@ def _degrees(claim: PaperClaim, ours: Mapping[float, object]) -> list[float]:
     asked = claim.conditions.get("fusion_degree", 0)
     wanted = [float(degree) for degree in (asked if isinstance(asked, list) else [asked])]
     return wanted if set(wanted) <= set(ours) else []
-
-
-def _trend(claim: PaperClaim, ours: Mapping[float, Mapping[str, float]], said: str) -> Verdict:
-    """Return whether the rate grows with every degree, from and to where the paper has it."""
-    degrees = [degree for degree in ours if degree]
-    series = [[ours[degree][memory] for degree in degrees] for memory in ours[degrees[0]]]
-    grows = all(a < b for one in series for a, b in pairwise(one))
-    ends = [one[0] for one in series], [one[-1] for one in series]
-    close = all(
-        abs(value / printed - 1) <= 0.05
-        for values, printed in zip(ends, stated(claim.id), strict=True)
-        for value in values
-    )
-    outcome: Outcome = "agrees" if grows and close else "partly" if grows else "disagrees"
-    here = f"grows from {min(ends[0]):.3g} to {max(ends[1]):.3g} %" if grows else "does not grow throughout"
-    return Verdict(claim.id, outcome, here, "measured", "", said, SHORT, COST)
 
 
 TABLE1 = Figure(
