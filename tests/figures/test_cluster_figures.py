@@ -129,7 +129,7 @@ def test_an_ordering_is_counted_over_settings():
 @pytest.mark.parametrize(
     ("joint", "selective", "each", "outcome"),
     [
-        # faster than joint is close to it; before per-tensor by less than the error, as a method without effect would be
+        # faster than joint is close to it; before per-tensor by less than the error, as no effect would be
         (90.4, 87.0, 88.3, "not comparable"),
         (90.4, 87.0, 120.0, "agrees"),
         (87.0, 90.0, 120.0, "agrees"),
