@@ -49,6 +49,11 @@ class BlockQuantizer(Quantizer):
         quantizers(out.device).add(payload, self.coding, out, scale)
 
 
+def coding_of(compressor: Compressor) -> Coding | None:
+    """Return what the buckets of a compressor are made of; None where it has none."""
+    return compressor.coding if isinstance(compressor, BlockQuantizer) else None
+
+
 def check_block(name: str, size: int) -> None:
     """Raise ValueError unless `size` is 0, for one block of everything, or a positive multiple of 8."""
     if size < 0 or size % 8:

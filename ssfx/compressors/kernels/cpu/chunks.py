@@ -15,7 +15,6 @@ from ssfx.compressors.kernels.cpu.codes import (
     in_steps,
     largest_key,
     level_codes,
-    pack_signs,
     sum_of_squares,
     sums_by_sign,
     to_floats,
@@ -62,13 +61,29 @@ def _per_unit(norm, top):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def levels(a, scales, size, largest, top, zero, noise, exact, made):  # type: ignore[no-untyped-def]
-    """Write norms of whole buckets and a byte for each level."""
-    for g in range(len(scales)):
-        bucket, into = a[g * size : (g + 1) * size], exact[g * size : (g + 1) * size]
-        norm = scales[g] = norm_of(bucket, _LARGEST if largest else _EUCLIDEAN)
-        if np.isfinite(norm):
-            in_steps(bucket, _per_unit(norm, top), into)
+def find_scales(a, scales, kind, size, largest):  # type: ignore[no-untyped-def]
+    """Write the scales of whole buckets; NaN where they are not finite."""
+    for g in range(-(-len(a) // size)):
+        bucket = a[g * size : (g + 1) * size]
+        if kind == MEANS:
+            above, below, number = sums_by_sign(bucket)
+            low, high = np.float32(below / max(1, len(bucket) - number)), np.float32(above / max(1, number))
+            finite = np.isfinite(low) and np.isfinite(high)
+            scales[2 * g], scales[2 * g + 1] = low if finite else NAN, high if finite else NAN
+        elif kind == FP8:
+            norm = norm_of(bucket, _LARGEST)
+            scales[g] = max(np.float32(norm / _TOP), _SMALLEST) if np.isfinite(norm) else NAN
+        else:
+            scales[g] = norm_of(bucket, _LARGEST if largest else _EUCLIDEAN)
+
+
+@compiled()
+def levels(a, scales, size, top, zero, noise, exact, made):  # type: ignore[no-untyped-def]
+    """Write a byte for each level of whole buckets."""
+    for g in range(-(-len(a) // size)):
+        bucket, into = a[g * size : (g + 1) * size], exact[g * size : min((g + 1) * size, len(a))]
+        if np.isfinite(scales[g]):
+            in_steps(bucket, _per_unit(scales[g], top), into)
         else:
             into[:] = 0
     level_codes(a, exact, noise, top, zero, made)
@@ -76,28 +91,13 @@ def levels(a, scales, size, largest, top, zero, noise, exact, made):  # type: ig
 
 @compiled()
 def floats(a, scales, size, made):  # type: ignore[no-untyped-def]
-    """Write scales of whole buckets and a byte for each e4m3 number."""
-    for g in range(len(scales)):
-        bucket, into = a[g * size : (g + 1) * size], made[g * size : (g + 1) * size]
-        norm = norm_of(bucket, _LARGEST)
-        if np.isfinite(norm):
-            scales[g] = max(np.float32(norm / _TOP), _SMALLEST)
+    """Write a byte for each e4m3 number of whole buckets."""
+    for g in range(-(-len(a) // size)):
+        bucket, into = a[g * size : (g + 1) * size], made[g * size : min((g + 1) * size, len(a))]
+        if np.isfinite(scales[g]):
             to_floats(bucket, scales[g], into)
         else:
-            scales[g] = NAN
             into[:] = 0
-
-
-@compiled()
-def means(a, scales, size, made):  # type: ignore[no-untyped-def]
-    """Write the two means of whole buckets and the packed bits."""
-    pack_signs(a, made)
-    for g in range(len(scales) // 2):
-        bucket = a[g * size : (g + 1) * size]
-        above, below, number = sums_by_sign(bucket)
-        low, high = np.float32(below / max(1, len(bucket) - number)), np.float32(above / max(1, number))
-        finite = np.isfinite(low) and np.isfinite(high)
-        scales[2 * g], scales[2 * g + 1] = low if finite else NAN, high if finite else NAN
 
 
 @compiled()

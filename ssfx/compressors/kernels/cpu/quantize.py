@@ -18,9 +18,9 @@ from ssfx.compressors.kernels.cpu.chunks import (
     MEANS,
     NAN,
     add_chunk,
+    find_scales,
     floats,
     levels,
-    means,
     norm_of,
     uniform,
 )
@@ -91,7 +91,7 @@ def add_rows(rows: Rows, coding: Coding, out: torch.Tensor, *, fresh: bool = Fal
 
 def _numbers(coding: Coding) -> tuple[int, ...]:
     """Return a coding as kernels take it: kind, bits, highest level, code of level 0, bucket, rotation, chunk."""
-    period = coding.period()
+    period = coding.period() or (8 if not coding.rotation else 0)
     chunk = period * max(1, CHUNK // period) if 0 < period <= LARGEST_CHUNK else 0
     return KINDS.index(coding.kind), coding.bits, coding.top, coding.offset, coding.bucket, coding.rotation, chunk
 
@@ -144,6 +144,9 @@ def _encode(  # type: ignore[no-untyped-def]
     longest = 0
     for s in range(len(table)):
         longest = max(longest, table[s, NUMEL])
+    ahead = bucket == 0 and period > 0 and len(rows) == 0  # one scale, found in a pass of its own
+    if bucket == 0 and len(rows):
+        period = 0
     longest = min(longest, period) if period else longest
     waiting, noise, exact = np.empty(longest, np.uint8), np.empty(longest, np.float32), np.empty(longest, np.float32)
     total, turned = np.empty(longest, np.float32), np.empty(longest, np.float32)
@@ -153,6 +156,9 @@ def _encode(  # type: ignore[no-untyped-def]
     for s in range(len(table)):
         n = table[s, NUMEL]
         noise_key, size, chunk = key(seed, table[s, TENSOR], step, rank), bucket or n, period or n
+        if ahead:
+            whole = vector[table[s, LO] : table[s, LO] + n]
+            find_scales(whole, scales[table[s, SCALE] : table[s, SCALE] + each], kind, n, largest)
         for start in range(0, n, chunk):
             m = min(chunk, n - start)
             target = vector[table[s, LO] + start : table[s, LO] + start + m]
@@ -172,17 +178,19 @@ def _encode(  # type: ignore[no-untyped-def]
                 rotate_blocks(x, rotation)
             here = scales[table[s, SCALE] + first : table[s, SCALE] + first + each * -(-m // size)]
             made = codes[table[s, CODE] + start * bits // 8 : table[s, CODE] + (start + m) * bits // 8 + 1]
+            if not ahead:
+                find_scales(x, here, kind, size, largest)
             if kind == MEANS:
-                means(x, here, size, made)
+                pack_signs(x, made)
             elif kind == FP8:
                 floats(x, here, size, made)
             else:
                 if not nearest:
                     uniform(noise_key, start, noise[:m])
                 if bits == 8:
-                    levels(x, here, size, largest, top, zero, noise, exact, made)
+                    levels(x, here, size, top, zero, noise, exact, made)
                 else:
-                    levels(x, here, size, largest, top, zero, noise, exact, waiting)
+                    levels(x, here, size, top, zero, noise, exact, waiting)
                     pack(waiting[:m], bits, made)
             if takes:
                 add_chunk(here, made, kind, bits, zero, size, rotation, -sum_unit, waiting, turned, a)
