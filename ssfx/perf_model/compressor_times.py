@@ -118,7 +118,9 @@ def fused_codecs(on: Device, host: Device, world_size: int, host_bound: bool = F
 
     What the kernels do not take, a scale for a whole segment, stays as it is counted there.
     """
-    plain = _times({name: row for name, row in _counted().items() if name in _fused()}, on, host, world_size, host_bound)
+    plain = _times(
+        {name: row for name, row in _counted().items() if name in _fused()}, on, host, world_size, host_bound
+    )
     whole = {f"{name}(bucket=0)": times for name, times in plain.items()}
     return whole | _times(_fused(), on, host, world_size, host_bound)
 

@@ -29,7 +29,7 @@ class Target:
 
     @cached_property
     def calibration(self) -> str:
-        """The kind of the costs, and a digest of all that a simulation is computed from but fused kernels: Case.counts."""
+        """The kind of the costs, and a digest of all that a simulation is computed from but `Case.counts`."""
         text = self.counted.to_json() + self.profile.to_json()
         return f"{self.system.origin.kind}:{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

@@ -122,9 +122,11 @@ def test_averages_of_large_gradients_fit_into_float16() -> None:
 def two_means(a: torch.Tensor, block: int) -> torch.Tensor:
     """Return every element as the mean of those of its block that have its sign, 0 being positive."""
     return torch.cat(
-        [part.where(part < 0, 0).sum().double() / max(1, int((part < 0).sum())) * (part < 0)
-         + part.where(part >= 0, 0).double().sum() / max(1, int((part >= 0).sum())) * (part >= 0)
-         for part in a.split(block)]
+        [
+            part.where(part < 0, 0).sum().double() / max(1, int((part < 0).sum())) * (part < 0)
+            + part.where(part >= 0, 0).double().sum() / max(1, int((part >= 0).sum())) * (part >= 0)
+            for part in a.split(block)
+        ]
     ).float()
 
 

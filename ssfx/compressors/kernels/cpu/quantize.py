@@ -138,8 +138,25 @@ def _votes(table, vector, scales, codes):  # type: ignore[no-untyped-def]
 
 @compiled()
 def _encode(  # type: ignore[no-untyped-def]
-    table, vector, scales, codes, rows, codes_at, seed, step, rank,
-    kind, bits, most, offset, bucket, rotation, period, largest, nearest, takes,
+    table,
+    vector,
+    scales,
+    codes,
+    rows,
+    codes_at,
+    seed,
+    step,
+    rank,
+    kind,
+    bits,
+    most,
+    offset,
+    bucket,
+    rotation,
+    period,
+    largest,
+    nearest,
+    takes,
 ):
     longest = 0
     for s in range(len(table)):

@@ -87,9 +87,20 @@ def _number(code, high, low, step, KIND: tl.constexpr, OFFSET: tl.constexpr):
 
 @triton.jit
 def _decoded(
-    scales, codes, row, position, exists, n, unit,
-    KIND: tl.constexpr, BITS: tl.constexpr, OFFSET: tl.constexpr, BUCKET: tl.constexpr, TILE: tl.constexpr,
-    ROTATION: tl.constexpr, UNIT: tl.constexpr,
+    scales,
+    codes,
+    row,
+    position,
+    exists,
+    n,
+    unit,
+    KIND: tl.constexpr,
+    BITS: tl.constexpr,
+    OFFSET: tl.constexpr,
+    BUCKET: tl.constexpr,
+    TILE: tl.constexpr,
+    ROTATION: tl.constexpr,
+    UNIT: tl.constexpr,
 ):
     """Return `unit` times what the codes of a tile stand for; 0 where there are none."""
     byte = tl.load(codes + position * BITS // 8, mask=exists, other=0).to(tl.int32)
@@ -122,13 +133,35 @@ def _tile(first, n, BUCKET: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexp
 
 @triton.jit(do_not_specialize=["seed", "step", "rank", "count", "row_bytes", "codes_at"])
 def encode(
-    blocks, segments, vector, scales, codes, rows, row_bytes, codes_at, count, seed, step, rank, sum_unit,
-    KIND: tl.constexpr, BITS: tl.constexpr, TOP: tl.constexpr, OFFSET: tl.constexpr, BUCKET: tl.constexpr,
-    WIDTH: tl.constexpr, TILE: tl.constexpr, ROTATION: tl.constexpr, UNIT: tl.constexpr, LARGEST: tl.constexpr,
-    NEAREST: tl.constexpr, ROWS: tl.constexpr, TAKES: tl.constexpr,
+    blocks,
+    table,
+    vector,
+    scales,
+    codes,
+    rows,
+    row_bytes,
+    codes_at,
+    count,
+    seed,
+    step,
+    rank,
+    sum_unit,
+    KIND: tl.constexpr,
+    BITS: tl.constexpr,
+    TOP: tl.constexpr,
+    OFFSET: tl.constexpr,
+    BUCKET: tl.constexpr,
+    WIDTH: tl.constexpr,
+    TILE: tl.constexpr,
+    ROTATION: tl.constexpr,
+    UNIT: tl.constexpr,
+    LARGEST: tl.constexpr,
+    NEAREST: tl.constexpr,
+    ROWS: tl.constexpr,
+    TAKES: tl.constexpr,
 ):
     """Write scales and codes of a tile of `blocks` [B, 2], segment and first bucket; see `kernels.reference.pack`."""
-    segment = segments + tl.load(blocks + 2 * tl.program_id(0)) * COLUMNS
+    segment = table + tl.load(blocks + 2 * tl.program_id(0)) * COLUMNS
     n = tl.load(segment + NUMEL)
     row, position, exists = _tile(tl.load(blocks + 2 * tl.program_id(0) + 1), n, BUCKET, WIDTH, TILE)
     vector += tl.load(segment + LO)
@@ -137,8 +170,20 @@ def encode(
         for r in range(count):
             of = (rows + r * row_bytes).to(tl.pointer_type(tl.float32))
             a += _decoded(
-                of, rows + r * row_bytes + codes_at, row, position, exists, n, sum_unit,
-                KIND, BITS, OFFSET, BUCKET, TILE, ROTATION, UNIT,
+                of,
+                rows + r * row_bytes + codes_at,
+                row,
+                position,
+                exists,
+                n,
+                sum_unit,
+                KIND,
+                BITS,
+                OFFSET,
+                BUCKET,
+                TILE,
+                ROTATION,
+                UNIT,
             )
     else:
         a = tl.load(vector + position, mask=exists, other=0.0)
@@ -214,21 +259,46 @@ def encode(
 
 @triton.jit(do_not_specialize=["n", "count", "row_bytes", "unit"])
 def add(
-    scales, codes, row_bytes, count, n, unit, out,
-    KIND: tl.constexpr, BITS: tl.constexpr, OFFSET: tl.constexpr, BUCKET: tl.constexpr, WIDTH: tl.constexpr,
-    TILE: tl.constexpr, ROTATION: tl.constexpr, UNIT: tl.constexpr, FRESH: tl.constexpr,
+    scales,
+    codes,
+    row_bytes,
+    count,
+    n,
+    unit,
+    out,
+    KIND: tl.constexpr,
+    BITS: tl.constexpr,
+    OFFSET: tl.constexpr,
+    BUCKET: tl.constexpr,
+    WIDTH: tl.constexpr,
+    TILE: tl.constexpr,
+    ROTATION: tl.constexpr,
+    UNIT: tl.constexpr,
+    FRESH: tl.constexpr,
 ):
     """Add `unit` times what the codes of every row stand for to a tile of `out`, or FRESH to zeros in its place."""
     n = n.to(tl.int64)
     row, position, exists = _tile(tl.program_id(0) * (TILE // WIDTH), n, BUCKET, WIDTH, TILE)
-    if FRESH:
+    if FRESH:  # noqa: SIM108 - one is decided when the kernel is compiled
         a = tl.zeros([TILE // WIDTH, WIDTH], tl.float32)
     else:
         a = tl.load(out + position, mask=exists, other=0.0)
     for r in range(count):
         of = (scales.to(tl.pointer_type(tl.uint8)) + r * row_bytes).to(tl.pointer_type(tl.float32))
         a += _decoded(
-            of, codes + r * row_bytes, row, position, exists, n, unit,
-            KIND, BITS, OFFSET, BUCKET, TILE, ROTATION, UNIT,
+            of,
+            codes + r * row_bytes,
+            row,
+            position,
+            exists,
+            n,
+            unit,
+            KIND,
+            BITS,
+            OFFSET,
+            BUCKET,
+            TILE,
+            ROTATION,
+            UNIT,
         )
     tl.store(out + position, a, mask=exists)

@@ -64,10 +64,8 @@ def encode(batch: Batch, coding: Coding, rows: Rows | None = None, *, takes: boo
                 batch.step,
                 batch.rank,
                 coding.unit(1.0),
-                **_constants(coding),
-                TOP=coding.top,
-                LARGEST=coding.largest,
-                NEAREST=coding.nearest,
+                **constants(coding),
+                **rounding(coding),
                 ROWS=rows is not None,
                 TAKES=takes,
                 **OPTIONS,
@@ -103,13 +101,13 @@ def _add(
     *,
     fresh: bool,
 ) -> None:
-    constants = _constants(coding)
-    buckets = constants["TILE"] // constants["WIDTH"]
+    fixed = constants(coding)
+    buckets = fixed["TILE"] // fixed["WIDTH"]
     tiles = -(-out.numel() // (buckets * coding.bucket))
     if tiles:
         with accelerator.device_of(out):
             codes.add[(tiles,)](
-                scales, packed, row_bytes, count, out.numel(), unit, out, FRESH=fresh, **constants, **OPTIONS
+                scales, packed, row_bytes, count, out.numel(), unit, out, FRESH=fresh, **fixed, **OPTIONS
             )
 
 
@@ -118,7 +116,13 @@ def width(coding: Coding) -> int:
     return 1 << (coding.bucket - 1).bit_length()
 
 
-def _constants(coding: Coding) -> dict[str, Any]:
+def rounding(coding: Coding) -> dict[str, Any]:
+    """Return what only encoding needs to know of a coding when it is compiled."""
+    return {"TOP": coding.top, "LARGEST": coding.largest, "NEAREST": coding.nearest}
+
+
+def constants(coding: Coding) -> dict[str, Any]:
+    """Return what kernels need to know of a coding when they are compiled."""
     return {
         "KIND": KINDS.index(coding.kind),
         "BITS": coding.bits,
