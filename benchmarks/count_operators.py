@@ -155,7 +155,7 @@ def one_call(counter: Counter, kernel: Any) -> Any:
 
 
 def fused(counter: Counter) -> ModuleType:
-    """Return the quantisers of CUDA: each call is a launch that moves its payload once, and the vector as often as said.
+    """Return the quantisers of CUDA: a call is a launch, which moves its payload once, and the vector as follows.
 
     Encoding reads a vector; what is left, or a sum that something is added to, is read and written.
     """

@@ -90,7 +90,8 @@ def main() -> None:
     ]
 
     def ask(worker: "subprocess.Popen[str]", number: int) -> float | None:
-        assert worker.stdin and worker.stdout
+        assert worker.stdin
+        assert worker.stdout
         print(number, file=worker.stdin, flush=True)
         answer: float | None = json.loads(worker.stdout.readline())
         return answer

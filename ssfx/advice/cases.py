@@ -7,8 +7,8 @@ from ssfx.compressors.memories import memories
 from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.spec import name_of
-from ssfx.perf_model.mesh import Mesh, mesh_on
 from ssfx.perf_model.compressor_times import fused_version
+from ssfx.perf_model.mesh import Mesh, mesh_on
 from ssfx.perf_model.target import Target, target_of
 from ssfx.planning.costs import Costs
 from ssfx.planning.exempt import exempt_by_name, exempted
@@ -64,8 +64,8 @@ def _calibrated(case: Case) -> Target:
     target = target_of(case)
     if case.counts not in ("", fused_version()):
         raise ConfigError(
-            f"{case.label} on {case.cluster} is a case of counts {case.counts}, here are {fused_version()}; resolve it again "
-            "with the same words"
+            f"{case.label} on {case.cluster} is a case of counts {case.counts}, here are {fused_version()}; "
+            "resolve it again with the same words"
         )
     if case.calibration != target.calibration:
         raise ConfigError(

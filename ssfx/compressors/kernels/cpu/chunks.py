@@ -102,15 +102,18 @@ def floats(a, scales, size, made):  # type: ignore[no-untyped-def]
 
 @compiled()
 def add_chunk(  # type: ignore[no-untyped-def]
-    scales, codes, kind, bits, zero, size, rotation, unit, waiting, turned, out
+    scales, codes, kind, bits, zero, size, rotation, unit, waiting, turned, out, unpacked=False
 ):
-    """Add `unit` times what codes of whole buckets stand for to `out`; `waiting`, `turned`: as many bytes and floats."""
+    """Add `unit` times what codes of whole buckets stand for to `out`; `waiting`, `turned`: as many bytes and floats.
+
+    `unpacked`: `waiting` holds the codes already.
+    """
     n = len(out)
     into = out
     if rotation:
         into = turned[:n]
         into[:] = 0
-    if bits < 8:
+    if bits < 8 and not unpacked:
         unpack(codes, bits, waiting[:n])
     for g in range(-(-n // size)):
         lo, hi = g * size, min((g + 1) * size, n)

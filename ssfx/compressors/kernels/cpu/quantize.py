@@ -210,14 +210,15 @@ def _encode(  # type: ignore[no-untyped-def]
                     levels(x, here, size, top, zero, noise, exact, waiting)
                     pack(waiting[:m], bits, made)
             if takes:
-                add_chunk(here, made, kind, bits, zero, size, rotation, -sum_unit, waiting, turned, a)
+                there = kind == LEVELS
+                add_chunk(here, made, kind, bits, zero, size, rotation, -sum_unit, waiting, turned, a, there)
                 if len(rows):
                     for i in range(m):
                         target[i] += a[i]
 
 
 @compiled()
-def _add(scales, codes, kind, bits, most, offset, bucket, rotation, period, unit, out):  # type: ignore[no-untyped-def]
+def _add(scales, codes, kind, bits, _most, offset, bucket, rotation, period, unit, out):  # type: ignore[no-untyped-def]
     n = len(out)
     size, chunk = bucket or n, period or n
     waiting, turned, each = np.empty(chunk, np.uint8), np.empty(chunk, np.float32), 2 if kind == MEANS else 1

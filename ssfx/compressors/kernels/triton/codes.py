@@ -20,7 +20,7 @@ SCALE = tl.constexpr(2)
 CODE = tl.constexpr(3)
 TENSOR = tl.constexpr(4)
 COLUMNS = tl.constexpr(5)
-"""Columns of the segment table, int64 [S, 5]: where its numbers, scales and codes begin, and the tensor of its noise."""
+"""Columns of the segment table, int64 [S, 5]: numbers, scales and codes begin there; the last is the noise's tensor."""
 LEVELS = tl.constexpr(0)
 FP8 = tl.constexpr(1)
 MEANS = tl.constexpr(2)
