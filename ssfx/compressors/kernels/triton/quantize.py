@@ -26,7 +26,7 @@ TILE = 2048
 """Elements of one program, at least."""
 LARGEST_BUCKET = 4096
 KINDS = ("levels", "fp8", "means")
-OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
+OPTIONS = {"num_warps": 8, "maxnreg": 128, "enable_fp_fusion": False}
 """No fused multiply-add: results are then those of the CPU kernels, bit for bit."""
 
 
@@ -129,7 +129,7 @@ def constants(coding: Coding) -> dict[str, Any]:
         "OFFSET": coding.offset,
         "BUCKET": coding.bucket,
         "WIDTH": width(coding),
-        "TILE": max(TILE, width(coding)),
+        "TILE": max(TILE // 2 if coding.rotation else TILE, width(coding)),  # rotating takes registers
         "ROTATION": coding.rotation,
         "UNIT": (coding.rotation or 1) ** -0.5,
     }
@@ -137,7 +137,7 @@ def constants(coding: Coding) -> dict[str, Any]:
 
 def _tables(batch: Batch, coding: Coding) -> tuple[torch.Tensor, torch.Tensor]:
     """Return segment and first bucket of every tile, int32 [B, 2], and the segments, int64 [S, 5]."""
-    buckets = max(TILE, width(coding)) // width(coding)
+    buckets = constants(coding)["TILE"] // width(coding)
     parts = [part for part in batch.parts if part.numel]
     blocks = [
         (number, first)
