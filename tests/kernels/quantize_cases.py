@@ -3,7 +3,7 @@
 import pytest
 import torch
 import triton
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ssfx.compressors import Layout, Payload, build
@@ -80,6 +80,7 @@ def made_rows(coding: Coding, spec: str, size: int, on: torch.device) -> Rows:
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("takes", [False, True])
+@example(sizes=[52], seed=0, special=[0.0, 0.0, 3e38], rows=False)
 @given(
     sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=3),
     seed=st.integers(0, 99),

@@ -85,9 +85,8 @@ def sums_by_sign(a):  # type: ignore[no-untyped-def]
     """Return the sums of a over a >= 0 and over the rest (with NaN) in float64, and how many are >= 0."""
     above, below, count = 0.0, 0.0, np.int32(0)
     for i in range(len(a)):
-        high = max(a[i], np.float32(0))
-        above += np.float64(high)
-        below += np.float64(a[i]) - np.float64(high)
+        above += np.float64(a[i]) if a[i] >= np.float32(0) else 0.0  # a difference might be taken of whole sums
+        below += 0.0 if a[i] >= np.float32(0) else np.float64(a[i])
         count = np.int32(count + np.int32(a[i] >= np.float32(0)))
     return above, below, count
 
