@@ -1,9 +1,10 @@
 """Count what a call of every compressor issues and moves, on the path of a GPU and on that of the host; no clock.
 
-    python benchmarks/count_operators.py [NAME ...] [--write]
+    python benchmarks/count_operators.py [NAME ...] [--write] [--fused]
 
 Torch runs on the CPU here, and every operator that is not a view is counted with the bytes of its inputs and outputs.
-Triton kernels count as many launches and bytes as docs/kernels.md says. The result is the table from which
+Triton kernels count as many launches and bytes as docs/kernels.md says. With --fused quantisers run on their Triton
+kernels, and without it in plain torch, as the codes of papers do. The result is the table from which
 ssfx/perf_model/compressor_times.py makes nominal times; a test counts again.
 """
 
@@ -153,12 +154,46 @@ def one_call(counter: Counter, kernel: Any) -> Any:
     return work
 
 
+def fused(counter: Counter) -> ModuleType:
+    """Return the quantisers of CUDA: a call is a launch, which moves its payload once, and the vector as follows.
+
+    Encoding reads a vector; what is left, or a sum that something is added to, is read and written.
+    """
+    module = ModuleType("fused quantizers")
+    vars(module).update({name: getattr(pack_reference, name) for name in ("signs", "scaled_signs", "add_signs")})
+
+    def encode(batch: Any, coding: Any, rows: Any = None, *, takes: bool = False) -> None:
+        batch.accumulate()
+        of = rows.data.numel() if rows is not None else 4 * batch.vector.numel()
+        kept = 4.0 * batch.vector.numel() * takes * (2 if rows is not None else 1)
+        counter.kernel(1, of + kept + batch.payload.codes.numel() + 4 * batch.payload.scales.numel())
+        with counter.silent():
+            pack_reference.encode(batch, coding, rows, takes=takes)
+
+    def add(payload: Any, coding: Any, out: Any, scale: float = 1.0) -> None:
+        counter.kernel(1, payload.codes.numel() + 4.0 * payload.scales.numel() + 8 * out.numel())
+        with counter.silent():
+            pack_reference.add(payload, coding, out, scale)
+
+    def add_rows(rows: Any, coding: Any, out: Any, *, fresh: bool = False) -> None:
+        counter.kernel(1, rows.data.numel() + (4.0 if fresh else 8.0) * out.numel())
+        with counter.silent():
+            pack_reference.add_rows(rows, coding, out, fresh=fresh)
+
+    vars(module).update(encode=encode, add=add, add_rows=add_rows)
+    return module
+
+
+FUSED = ("qsgd", "fp8", "onebit(bucket=1024)")
+"""Compressors that a launch encodes on CUDA, as keys of costs/fused.json; none of them selects."""
+
+
 @contextmanager
-def counting(path: str) -> Iterator[Counter]:
+def counting(path: str, by_kernels: bool = False) -> Iterator[Counter]:
     """Count inside the block, as on `path`; formulas take as many rounds as where no device is asked."""
     counter = Counter()
     kernels = stand_in(counter, path)
-    codes = pack_reference
+    codes = fused(counter) if by_kernels else pack_reference
     if path == HOST:
         codes = ModuleType("host quantizers")
         for name in quantize.__all__:
@@ -177,7 +212,7 @@ def counting(path: str) -> Iterator[Counter]:
         yield stack.enter_context(counter)
 
 
-def encoded(compressor: Compressor, path: str, segments: int) -> Counter:
+def encoded(compressor: Compressor, path: str, segments: int, by_kernels: bool = False) -> Counter:
     """Return what one call for `segments` segments issues, accumulation and the update of the residual included."""
     keeper = memories.build("residual" if compressor.error_feedback and not compressor.lossless else "none")
     batch = blank_batch(compressor, [[(SIDE, SIDE)]] * segments, DENSITY, keeper)
@@ -186,20 +221,20 @@ def encoded(compressor: Compressor, path: str, segments: int) -> Counter:
     counted = []
     for step in range(3):
         batch.step, batch.grads = step, list(noise.clone())
-        with counting(path) as counter:
+        with counting(path, by_kernels) as counter:
             run(batch, compressor)
         counted.append(counter)
     # The first step makes tables that later ones keep; where ranks take turns, the others wait for the one that works.
     return max(counted[1:], key=lambda counter: counter.calls)
 
 
-def decoded(compressor: Compressor, path: str) -> tuple[Counter, float]:
+def decoded(compressor: Compressor, path: str, by_kernels: bool = False) -> tuple[Counter, float]:
     """Return what adding one payload to the average issues, and its size: indices or, where it has none, elements."""
     batch = blank_batch(compressor, [[(SIDE, SIDE)]], DENSITY)
     batch.vector.normal_(std=1e-3, generator=torch.Generator().manual_seed(0))
     run(batch, compressor)
     out, ctx = torch.zeros(SIDE * SIDE), Context(0, 0, 0, 2, DENSITY, 0, ((SIDE, SIDE),), batch.states[0])
-    with counting(path) as counter:
+    with counting(path, by_kernels) as counter:
         if compressor.sparse:  # as runtime.packed_message does for a whole lane
             out.index_add_(0, batch.payload.indices, batch.payload.values.float().mul_(0.5))
         else:
@@ -207,7 +242,7 @@ def decoded(compressor: Compressor, path: str) -> tuple[Counter, float]:
     return counter, float(batch.payload.indices.numel() or SIDE * SIDE)
 
 
-def counts(name: str) -> dict[str, Any]:
+def counts(name: str, by_kernels: bool = False) -> dict[str, Any]:
     """Return the row of one compressor: calls, and bytes by element (in decoding by index, where there are some).
 
     Whether it is additive and its default rank stand there too, so that its times are known without importing it.
@@ -216,8 +251,9 @@ def counts(name: str) -> dict[str, Any]:
     row: dict[str, Any] = {}
     row["additive"], row["rank"] = compressor.additive, getattr(compressor.options, "rank", None)
     for path in (GPU, HOST):
-        one, two = encoded(compressor, path, 1), encoded(compressor, path, 2)
-        decode, size = decoded(compressor, path)
+        kernel = by_kernels and path == GPU
+        one, two = encoded(compressor, path, 1, kernel), encoded(compressor, path, 2, kernel)
+        decode, size = decoded(compressor, path, kernel)
         row[path] = {
             "calls": one.calls,
             "segment_calls": two.calls - one.calls,
@@ -244,12 +280,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="default: all, five minutes")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--fused", action="store_true", help=f"{', '.join(FUSED)} by their CUDA kernels")
     asked = parser.parse_args()
-    path = data_dir() / "costs" / "counted.json"
-    table = json.loads(path.read_text())
-    for name in track(asked.names or compressors.names(), "counting", console=Console(stderr=True)):
-        table[name] = counts(name)
-    kept = [name for name in compressors.names() if name in table]
+    path, every = data_dir() / "costs" / "counted.json", compressors.names()
+    if asked.fused:
+        path, every = path.with_name("fused.json"), list(FUSED)
+    table = json.loads(path.read_text()) if path.exists() else {}
+    for name in track(asked.names or every, "counting", console=Console(stderr=True)):
+        table[name] = counts(name, asked.fused)
+    kept = [name for name in every if name in table]
     text = "{\n" + ",\n".join(f' "{name}": {json.dumps(table[name])}' for name in kept) + "\n}\n"
     if asked.write:
         write_json(path, text)

@@ -133,7 +133,7 @@ WORLD_COLOURS = ("#555555", "#b07aa1", "#e15759", "#f28e2b", "#4e79a7", "#59a14f
 def _worlds(figure: Figure, rows: list[Row]) -> Picture:
     """Return a panel for each world: a line where quality is dense, a band where it is published, dots without it."""
     found = list(by_rate())
-    canvas, axes = subplots(1, len(WORLDS), figsize=(4.0, 2.2), sharey=True)
+    canvas, axes = subplots(1, len(WORLDS), figsize=(7.2, 2.9), sharey=True)
     for axis, world in zip(axes.flat, WORLDS, strict=True):
         here = [one for one in found if one.world == world]
         for colour, method in zip(WORLD_COLOURS, dict.fromkeys(one.method for one in here), strict=True):
@@ -143,10 +143,13 @@ def _worlds(figure: Figure, rows: list[Row]) -> Picture:
         axis.minorticks_off()
         for ticks in (axis.xaxis, axis.yaxis):
             ticks.set_major_formatter("{x:g}")
-    axes.flat[0].set_ylabel("times no network")
+    axes.flat[0].set_ylabel("time to quality over that\nwithout a network")
     axes.flat[1].set_xlabel("Gbit/s per GPU")
-    said = "Simulated (nominal). Hatched: published quality. Dotted: unknown."
-    frame(canvas, "Time to quality", said, ncols=3)
+    said = (
+        "GPT-2 large on H100, simulated (nominal costs); no GPU has run any of it. Line: quality of dense training. "
+        "Hatched: steps times what others published of such quality. Dotted: nobody knows it, a step alone."
+    )
+    frame(canvas, figure.title, said, ncols=6)
     return canvas, world_lines(found)
 
 

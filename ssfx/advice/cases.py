@@ -8,6 +8,7 @@ from ssfx.core.case import Case
 from ssfx.core.errors import ConfigError
 from ssfx.core.spec import name_of
 from ssfx.perf_model.cluster import Cluster
+from ssfx.perf_model.compressor_times import fused_version
 from ssfx.perf_model.mesh import Mesh, mesh_on, neighbours_on
 from ssfx.perf_model.target import Target, target_of
 from ssfx.planning.costs import Costs
@@ -63,6 +64,11 @@ def simulate_case(case: Case, selection: SelectionStats | None = None) -> tuple[
 
 def _calibrated(case: Case) -> Target:
     target = target_of(case)
+    if case.counts not in ("", fused_version()):
+        raise ConfigError(
+            f"{case.label} on {case.cluster} is a case of counts {case.counts}, here are {fused_version()}; "
+            "resolve it again with the same words"
+        )
     if case.calibration != target.calibration:
         raise ConfigError(
             f"{case.label} on {case.cluster} is a case of calibration {case.calibration or 'none'}, here is "

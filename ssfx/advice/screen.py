@@ -19,6 +19,7 @@ WORDS = {
     "ddp_bf16": "16-bit messages",
     "ddp_quantized": "8-bit sums",
     "ddp_4bit": "4-bit sums",
+    "ddp_1bit": "1-bit sums",
     "per_tensor": "dgc",
 }
 """What a method is called beside its name."""

@@ -34,6 +34,7 @@ TUNED = ("ddp", "hierarchical", "omnireduce", "ssgd", "wfbp")
 METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "hierarchical_fp16": ("hierarchical", {"compressor": "fp16"}),
     "ddp_4bit": ("ddp_quantized", {"compressor": "qsgd(bits=4,bucket=32,norm=max)"}),
+    "ddp_1bit": ("ddp_quantized", {"compressor": "onebit"}),
 }
 """Methods that people would try and that are no scheme's default: a scheme with options."""
 

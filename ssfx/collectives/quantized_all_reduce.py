@@ -13,6 +13,8 @@ from ssfx.collectives.primitives import Traffic, split_sizes, split_starts, to_p
 from ssfx.collectives.reducer import Reduced, Reducer, Reduction
 from ssfx.compressors.base import Compressor, Context, Layout, Payload
 from ssfx.compressors.batch import Batch, Part, Starts
+from ssfx.compressors.kernels import Rows, quantizers
+from ssfx.compressors.quantizer import coding_of
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
 from ssfx.wire.payload import VALUE_BYTES
@@ -46,7 +48,7 @@ class QuantizedAllReduce(Reducer):
     source = "Markov et al. 2022 (CGX), Scatter-Reduce-Allgather; Wang et al. 2023 (ZeRO++), qgZ"
     selects = True
     quantizes = True
-    rules = ("qsgd", "fp16", "bf16", "fp8")
+    rules = ("qsgd", "fp16", "bf16", "fp8", "onebit")
     options: QuantizedAllReduceOptions
 
     def phases(self, load: Load) -> tuple[Phase, ...]:
@@ -86,10 +88,10 @@ class QuantizedAllReduce(Reducer):
         if size > 1:
             comm.swap(dict.fromkeys(rows, records), rows).wait()
         rows[comm.rank] = records
-        result = torch.zeros_like(vector)
+        result = torch.empty_like(vector)
         for rank, row in sorted(rows.items()):
             at = rank % size
-            _Parts(work, comm, range(at, p, size), at).add(row, result[shards[at] : shards[at + 1]])
+            _Parts(work, comm, range(at, p, size), at).decode(row, result[shards[at] : shards[at + 1]])
         return Reduced(result, None, vector.numel(), self._used(sizes, row_bytes[local], p, comm.rank))
 
     @staticmethod
@@ -122,33 +124,23 @@ class _Parts:
         wire = _Wire(self._compressor, vector.numel(), len(self._ranks))
         parts = [wire.part(number, self._id(rank)) for number, rank in enumerate(self._ranks)]
         leaving = self._compressed(wire, vector, parts, self._inside)
-        if self._work.keeps:
-            for row, part in zip(leaving, parts, strict=True):
-                self._decode(wire, row, vector[part.lo : part.hi], part.tensor_id, comm.rank, -self._inside)
         if len(self._ranks) == comm.world_size:
             arriving = comm.all_to_all(leaving).wait()
         else:
             arriving = self._swapped(dict(zip(self._ranks, leaving, strict=True)), leaving[own])
-        total = torch.zeros(wire.sizes[own], dtype=torch.float32, device=vector.device)
-        for rank, row in zip(self._ranks, arriving, strict=True):
-            self._decode(wire, row, total, parts[own].tensor_id, rank, self._inside)
 
-        sums = replace(wire.part(0, self._id(comm.rank, after=True)), hi=len(total), pieces=((0, len(total)),))
-        sums = replace(sums, layout=parts[own].layout)
-        record = self._compressed(wire, total, [sums], self._all)[0]
-        if self._work.keeps:
-            self._decode(wire, record, total, sums.tensor_id, comm.rank, -self._all)
-            vector[parts[own].lo : parts[own].hi] += total
+        sums = replace(wire.part(0, self._id(comm.rank, after=True)), hi=wire.sizes[own], layout=parts[own].layout)
+        sums = replace(sums, pieces=((0, sums.hi),))
+        record = self._compressed(wire, vector[parts[own].lo : parts[own].hi], [sums], self._all, arriving)[0]
         if len(self._ranks) == comm.world_size:
             return comm.all_gather(record).wait()
         return self._swapped(dict.fromkeys(self._ranks, record), record)
 
-    def add(self, rows: torch.Tensor, out: torch.Tensor) -> None:
-        """Add the quantised sums of all parts to `out`."""
+    def decode(self, rows: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the quantised sums of all parts to `out`."""
         wire = _Wire(self._compressor, out.numel(), len(self._ranks))
-        for number, (rank, row) in enumerate(zip(self._ranks, rows, strict=True)):
-            part = out[wire.starts[number] : wire.starts[number + 1]]
-            self._decode(wire, row, part, self._id(rank, after=True), rank, self._all)
+        for number, row in enumerate(rows):
+            self._write_sum(wire, row[None], out[wire.starts[number] : wire.starts[number + 1]], self._all)
 
     def _id(self, rank: int, *, after: bool = False) -> int:
         return self._first_id + self._comm.world_size * after + rank
@@ -162,24 +154,49 @@ class _Parts:
         self._comm.swap({rank: leaving[rank] for rank in others}, arriving).wait()
         return rows
 
-    def _compressed(self, wire: _Wire, vector: torch.Tensor, parts: Sequence[Part], share: int) -> torch.Tensor:
-        """Return parts of a vector over `share`, quantised in one call, a row each."""
-        work, comm = self._work, self._comm
-        rows = torch.zeros(len(parts), wire.nbytes, dtype=torch.uint8, device=vector.device)
-        flat = rows.view(-1)
-        payload = wire.views(flat, flat)
-        batch = Batch(tuple(parts), payload, {"a": vector / share if share > 1 else vector}, rank=comm.rank)
-        batch.seed, batch.step = work.seed, work.step
-        self._compressor.compress_batch(batch)
-        return rows
+    def _compressed(
+        self, wire: _Wire, vector: torch.Tensor, parts: Sequence[Part], share: int, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return parts of a vector over `share`, or of the sum of `rows`, quantised in one call, a row each.
 
-    def _decode(
-        self, wire: _Wire, row: torch.Tensor, out: torch.Tensor, tensor_id: int, sender: int, scale: float = 1.0
-    ) -> None:
-        if not out.numel():
+        Where it keeps something, what is not sent of the vector stays there, and that of a sum is added to it.
+        """
+        work, keeps = self._work, self._work.keeps
+        made = torch.zeros(len(parts), wire.nbytes, dtype=torch.uint8, device=vector.device)
+        flat = made.view(-1)
+        batch = Batch(tuple(parts), wire.views(flat, flat), {"a": vector}, rank=self._comm.rank)
+        batch.seed, batch.step = work.seed, work.step
+        coding = coding_of(self._compressor)
+        if coding is not None:
+            arrived = None if rows is None else Rows(rows, wire.codes_at)
+            quantizers(vector.device).encode(batch, coding, arrived, takes=keeps)
+            return made
+        exact = vector
+        if rows is not None:
+            exact = torch.empty_like(vector)
+            self._write_sum(wire, rows, exact, self._inside)
+        batch.new = {"a": exact / share if share > 1 else exact}
+        self._compressor.compress_batch(batch)
+        if keeps:
+            for row, part in zip(made, parts, strict=True):
+                self._add(wire, row, exact[part.lo : part.hi], -share)
+            if rows is not None:
+                vector += exact
+        return made
+
+    def _write_sum(self, wire: _Wire, rows: torch.Tensor, out: torch.Tensor, scale: float) -> None:
+        coding = coding_of(self._compressor)
+        if coding is not None:
+            quantizers(out.device).add_rows(Rows(rows, wire.codes_at), coding, out, fresh=True)
             return
-        ctx = Context(self._work.step, tensor_id, sender, 1, 1.0, self._work.seed)
-        self._compressor.decompress_add(wire.payload(row, out.numel()), out, ctx, scale)
+        out.zero_()
+        for row in rows:
+            self._add(wire, row, out, scale)
+
+    def _add(self, wire: _Wire, row: torch.Tensor, out: torch.Tensor, scale: float) -> None:
+        if out.numel():
+            ctx = Context(self._work.step, 0, 0, 1, 1.0, self._work.seed)
+            self._compressor.decompress_add(wire.payload(row, out.numel()), out, ctx, scale)
 
 
 class _Wire:
@@ -189,19 +206,19 @@ class _Wire:
         self._compressor = compressor
         self.sizes, self.starts = split_sizes(numel, count), split_starts(numel, count)
         largest = self._layout(self.sizes[0])
-        self._scale_bytes, self._value_dtype = 4 * largest.scales, largest.value_dtype
+        self.codes_at, self._value_dtype = 4 * largest.scales, largest.value_dtype
         self.nbytes = 4 * math.ceil(largest.nbytes / 4)
 
     def part(self, number: int, tensor_id: int) -> Part:
         """Return a part of the vector, which is written to the row of its number."""
         lo, hi, row = self.starts[number], self.starts[number + 1], number * self.nbytes
-        behind = row + self._scale_bytes
+        behind = row + self.codes_at
         at = Starts(scales=row // 4, codes=behind, values=behind // VALUE_BYTES[self._value_dtype])
         return Part(lo, hi, self._layout(hi - lo), 1.0, tensor_id, at, ((lo, hi),))
 
     def payload(self, row: torch.Tensor, numel: int) -> Payload:
         """Return the views of a row that holds so many elements."""
-        layout, behind = self._layout(numel), row[self._scale_bytes :]
+        layout, behind = self._layout(numel), row[self.codes_at :]
         payload = self.views(row[: 4 * layout.scales], behind)
         return replace(payload, codes=behind[: layout.code_bytes], values=payload.values[: layout.values])
 

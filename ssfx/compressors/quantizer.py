@@ -8,8 +8,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from ssfx.compressors.base import Compressor, Context, Payload
+from ssfx.compressors.base import Compressor, Context, Layout, Payload
 from ssfx.compressors.batch import Batch
+from ssfx.compressors.kernels import Coding, quantizers
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -26,6 +27,31 @@ class Quantizer(Compressor):
     @abstractmethod
     def compress_batch(self, batch: Batch) -> None:
         """Accumulate, and fill scales and codes of every segment; what is not finite makes a scale NaN or Inf."""
+
+
+class BlockQuantizer(Quantizer):
+    """A quantiser with scales for each bucket of elements, which one call encodes and one decodes."""
+
+    coding: Coding
+    """What the buckets are made of."""
+
+    def layout(self, numel: int, density: float) -> Layout:
+        """The scales of every bucket, and ceil(bits * n / 8) bytes."""
+        scales = self.coding.scales * num_blocks(numel, self.coding.bucket)
+        return Layout(scales=scales, code_bytes=code_bytes(numel, self.coding.bits))
+
+    def compress_batch(self, batch: Batch) -> None:
+        """Write scales and codes of every segment."""
+        quantizers(batch.vector.device).encode(batch, self.coding)
+
+    def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
+        """Add scale times what the codes stand for."""
+        quantizers(out.device).add(payload, self.coding, out, scale)
+
+
+def coding_of(compressor: Compressor) -> Coding | None:
+    """Return what the buckets of a compressor are made of; None where it has none."""
+    return compressor.coding if isinstance(compressor, BlockQuantizer) else None
 
 
 def check_block(name: str, size: int) -> None:

@@ -7,10 +7,13 @@ from typing import Literal
 
 from ssfx.compressors.base import Context, Layout, Payload, compressors
 from ssfx.compressors.batch import Batch
-from ssfx.compressors.kernels import quantizers
+from ssfx.compressors.kernels import Coding, quantizers
 from ssfx.compressors.quantizer import Quantizer, code_bytes
 from ssfx.core.lazy import torch
 from ssfx.core.spec import Bounded
+
+VOTES = Coding("levels", 2, 0)
+"""What two bits stand for: -1, 0 and 1 times the one scale."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,10 @@ class SignSGD(Quantizer):
 
     def decompress_add(self, payload: Payload, out: torch.Tensor, ctx: Context, scale: float = 1.0) -> None:
         """Add scale for a positive element and subtract it for a negative one; an abstention adds nothing."""
-        high = payload.scales * scale
         if self.options.zeros == "abstain":
-            quantizers(out.device).add_levels(payload, 2, high, 0, out)
+            quantizers(out.device).add(payload, VOTES, out, scale)
         else:
+            high = payload.scales * scale
             quantizers(out.device).add_signs(payload, -high, high, out)
 
 

@@ -14,10 +14,13 @@ from ssfx.config.sweep import points_of
 from ssfx.core.case import LATER_FIELDS, Case
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster_file import cluster_of
+from ssfx.perf_model.compressor_times import fused_version
 from ssfx.perf_model.operator_counts import is_counted, model_work
 from ssfx.perf_model.roofline import STEP_TRAFFIC
 from ssfx.perf_model.saved_profiles import is_saved, saved_profile
 from ssfx.perf_model.target import target_of
+from ssfx.schemes import schemes
+from ssfx.schemes.ddp_quantized import in_blocks
 
 PLAN_KEYS = (
     "scheme",
@@ -78,10 +81,26 @@ def simulated(case: Case) -> Case:
     """Return `case` as one step in virtual time, with the calibration that is here; ConfigError when there is none."""
     if case.threads != 1:
         raise ConfigError(f"threads={case.threads} cannot be simulated: profiles are of one thread per rank; drop it")
-    kept = ("calibration", *SHARDING_KEYS)
+    kept = ("calibration", "counts", *SHARDING_KEYS)
     later = {name: default for name, default in LATER_FIELDS.items() if name not in kept}
     one = replace(case, steps=1, warmup_steps=0, seed=0, repeat=0, evaluate=False, checkpoint_every=0, **later)
-    return replace(one, calibration=target_of(one).calibration)
+    return calibrated(one)
+
+
+def calibrated(case: Case) -> Case:
+    """Return `case` with the calibration that is here, and the version of fused kernels where its times rest on them.
+
+    They do where its compressor is a quantiser that such a kernel encodes, or its scheme chooses among compressors.
+    """
+    target = target_of(replace(case, counts=fused_version()))
+    kind = schemes[case.scheme]
+    specs = [spec for spec in (case.compressor, case.shard_compressor, case.weights) if spec is not None]
+    if case.compressor and "quantized_all_reduce" in kind.collectives:
+        specs.append(in_blocks(case.compressor))
+    chooses = case.compressor is None and case.scheme == "auto"
+    names = target.system.codecs if chooses else specs
+    uses = any(target.system.codec(spec) != target.counted.codec(spec) for spec in names)
+    return replace(case, calibration=target.calibration, counts=fused_version() if uses else "")
 
 
 def resolve_simulations(words: Iterable[str]) -> list[Case]:

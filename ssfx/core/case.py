@@ -22,6 +22,7 @@ ReduceDtype = Literal["fp32", "bf16"]
 
 LATER_FIELDS: dict[str, Any] = {
     "calibration": "",
+    "counts": "",
     "time_compute_only": False,
     "schedule": "constant",
     "milestones": (),
@@ -159,6 +160,8 @@ class Case:
     calibration: str = ""
     """Empty for real runs; of a simulated one the kind of its costs and the digest of all it is computed from, as
     "nominal:1a2b3c4d"."""
+    counts: str = ""
+    """Version of the counts of fused kernels that a simulated one's times rest on; empty: it uses none of them."""
     time_compute_only: bool = False
     """Whether a pass without exchange precedes every timed step and is timed for itself: how fast the machine is."""
     schedule: Schedule = "constant"

@@ -8,7 +8,13 @@ from dataclasses import replace
 from ssfx.core.errors import ConfigError
 from ssfx.core.origin import Kind, Origin
 from ssfx.perf_model.cluster import MEASURABLE, Cluster
-from ssfx.perf_model.compressor_times import CompressorRates, measured_codecs, nominal_codecs, published_codecs
+from ssfx.perf_model.compressor_times import (
+    CompressorRates,
+    fused_codecs,
+    measured_codecs,
+    nominal_codecs,
+    published_codecs,
+)
 from ssfx.perf_model.devices import Device, device, device_names, has_sheet
 from ssfx.perf_model.gpu_record import GpuRecord, gpu_record
 from ssfx.perf_model.recorded_times import recorded_system
@@ -31,14 +37,16 @@ WAIT_S = 2e-5
 """Waiting for a value of the device."""
 
 
-def system_on(cluster: Cluster) -> TimingModel:
+def system_on(cluster: Cluster, fused: bool = True) -> TimingModel:
     """Return what is known about time on `cluster`, by its calibration; every origin says from where.
+
+    `fused`: whether GPUs quantise by the kernels that are here, and not in plain torch as rows from before them.
 
     A cluster of CPUs on this machine has the times that were recorded on it; where there are none, nominal ones. GPUs
     here have what `ssfx doctor --gpu` measured, or nominal times once they are named; else ConfigError.
     """
     if cluster.device == "cuda" and cluster.calibration == "recorded" and (record := gpu_record()) and record.sheet:
-        return _on_recorded_gpus(cluster, record)
+        return _on_recorded_gpus(cluster, record, fused)
     if not has_sheet(cluster.device):
         raise ConfigError(
             f"nothing is known about time on the {cluster.device} devices of cluster={cluster.name}, as they were not "
@@ -54,6 +62,8 @@ def system_on(cluster: Cluster) -> TimingModel:
         codecs = published_codecs(cluster.codec_times, codecs, cluster.world_size)
     elif not on.pcie_gbps:
         codecs = measured_codecs(codecs)
+    elif fused and cluster.calibration not in PRINTED:
+        codecs = codecs | fused_codecs(on, device("cpu"), cluster.world_size, cluster.host_bound)
     if cluster.compressor_call_ms is not None:
         call_s = 1e-3 * cluster.compressor_call_ms
         codecs = {name: codec if name in CASTS else _with_call(codec, call_s) for name, codec in codecs.items()}
@@ -72,14 +82,14 @@ def system_on(cluster: Cluster) -> TimingModel:
     )
 
 
-def _on_recorded_gpus(cluster: Cluster, record: GpuRecord) -> TimingModel:
+def _on_recorded_gpus(cluster: Cluster, record: GpuRecord, fused: bool) -> TimingModel:
     """Return the times of this machine's GPUs: nominal ones of their data sheet, and measured ones in place of them.
 
     The origin is measured where compressors are, and exchanges too if there are any.
     """
     host_us = record.host_us if cluster.host_us is None else cluster.host_us
     named = replace(cluster, device=record.sheet, tables=record.exchanges, calibration="nominal", host_us=host_us)
-    nominal = system_on(named)
+    nominal = system_on(named, fused)
     exchanged = cluster.world_size == 1 or bool(named.tabled.measured)
     text = "" if cluster.world_size == 1 else f"; exchanges: {named.exchange_text}"
     note = f"{record.origin.note}{text}; overheads by data sheet ({record.sheet})"

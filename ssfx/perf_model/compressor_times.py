@@ -4,10 +4,14 @@
 and write for an element, on a GPU and on the host; benchmarks/count_operators.py counts them. A compressor of the
 user's says it itself, by `cost()`, or its operators are counted on a sample. Times follow by roofline from the data
 sheets of devices; all assumptions are in docs/cluster_times.md. Published times replace them where a paper prints some.
+`data/costs/fused.json` has the quantisers as one launch of Triton; codes of papers run them as counted.json says. It is
+a file of its own so that identities of rows that were simulated before it was there stay what they are.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -74,6 +78,12 @@ def nominal_codecs(on: Device, host: Device, world_size: int, host_bound: bool =
     A GPU takes what the CUDA path issues, a CPU what the host path does. Decoding issues its kernels for the message of
     every rank, or once where messages were added up.
     """
+    return _times(_known(), on, host, world_size, host_bound)
+
+
+def _times(
+    known: Mapping[str, Any], on: Device, host: Device, world_size: int, host_bound: bool
+) -> dict[str, CompressorTimes]:
     rates, host_rates = CompressorRates.of(on, host_bound), CompressorRates.of(host)
     side = "device" if on.pcie_gbps else "host"
     note = (
@@ -87,7 +97,7 @@ def nominal_codecs(on: Device, host: Device, world_size: int, host_bound: bool =
         True: "calls and bytes as the compressor itself says, not counted",
         False: "calls and bytes of its torch operators, counted on a sample, as the compressor has no cost()",
     }
-    for name, row in _known().items():
+    for name, row in known.items():
         default, copies = row["rank"], 1 if row["additive"] else world_size
         for rank in (default,) if default is None else sorted({default, *RANKS}):
             encode = rates.affine(row[side], rank)
@@ -101,6 +111,23 @@ def nominal_codecs(on: Device, host: Device, world_size: int, host_bound: bool =
                 piece_s=further_s,
             )
     return found
+
+
+def fused_codecs(on: Device, host: Device, world_size: int, host_bound: bool = False) -> dict[str, CompressorTimes]:
+    """Return the times of quantisers that one launch encodes on GPU `on`, which counted.json has in plain torch.
+
+    What the kernels do not take, a scale for a whole segment, stays as it is counted there.
+    """
+    plain = _times(
+        {name: row for name, row in _counted().items() if name in _fused()}, on, host, world_size, host_bound
+    )
+    whole = {f"{name}(bucket=0)": times for name, times in plain.items()}
+    return whole | _times(_fused(), on, host, world_size, host_bound)
+
+
+def fused_version() -> str:
+    """Return what stands for the counts of fused kernels in the identity of a case whose times rest on them."""
+    return f"fused:{hashlib.sha256(json.dumps(_fused(), sort_keys=True).encode()).hexdigest()[:8]}"
 
 
 def measured_codecs(nominal: Mapping[str, CompressorTimes]) -> dict[str, CompressorTimes]:
@@ -218,4 +245,10 @@ def _cost_by_operators(kind: type[Compressor]) -> Cost | None:
 @cache
 def _counted() -> dict[str, Any]:
     found: dict[str, Any] = read(data_dir() / "costs" / "counted.json", loads)
+    return found
+
+
+@cache
+def _fused() -> dict[str, Any]:
+    found: dict[str, Any] = read(data_dir() / "costs" / "fused.json", loads)
     return found

@@ -20,16 +20,17 @@ from ssfx.planning.profile import Profile
 
 @dataclass(frozen=True)
 class Target:
-    """A model on a cluster, as times."""
+    """A model on a cluster, as times; `counted`: the system with what rows from before the fused kernels rest on."""
 
     cluster: Cluster
     system: TimingModel
     profile: Profile
+    counted: TimingModel
 
     @cached_property
     def calibration(self) -> str:
-        """The kind of the costs, and a digest of everything that a simulation on this target is computed from."""
-        text = self.system.to_json() + self.profile.to_json()
+        """The kind of the costs, and a digest of all that a simulation is computed from but `Case.counts`."""
+        text = self.counted.to_json() + self.profile.to_json()
         return f"{self.system.origin.kind}:{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     @cached_property
@@ -40,9 +41,8 @@ class Target:
 
 def target_of(case: Case) -> Target:
     """Return the target of `case`, with any calibration; ConfigError when something was never calibrated."""
-    return target_at(
-        case.cluster, case.world_size, case.device, case.model, case.batch_size, case.optimizer, case.precision
-    )
+    where = case.cluster, case.world_size, case.device, case.model, case.batch_size, case.optimizer, case.precision
+    return target_at(*where, fused=bool(case.counts))
 
 
 def target_at(
@@ -53,6 +53,8 @@ def target_at(
     batch_size: int,
     optimizer: str,
     precision: str = "fp32",
+    *,
+    fused: bool = True,
 ) -> Target:
     """Return the target of a model at `batch_size` per rank and in `precision` on a cluster.
 
@@ -62,7 +64,7 @@ def target_at(
     names = (choice.name, str(choice.options.get("device", "")), model)
     own = [Path(name).expanduser() for name in names if name.endswith((".yaml", ".yml", ".json"))]
     files = tuple(map(as_it_is, (*own, record_path(), written_dir())))  # a folder changes with what is put into it
-    return _target_at(files, choice, world_size, device, model, batch_size, optimizer, precision)
+    return _target_at(files, choice, world_size, device, model, batch_size, optimizer, precision, fused)
 
 
 @lru_cache(maxsize=256)
@@ -75,13 +77,14 @@ def _target_at(
     batch_size: int,
     optimizer: str,
     precision: str,
+    fused: bool,
 ) -> Target:
-    cluster, system = _on(files, choice, world_size, device)
+    cluster, counted = _on(files, choice, world_size, device)
     profile = profile_for(model, cluster, batch_size, optimizer, precision)
     if profile.host_bound:
         cluster = replace(cluster, host_bound=True)
-        system = system_on(cluster)
-    return Target(cluster, system, profile)
+        counted = system_on(cluster, fused=False)
+    return Target(cluster, system_on(cluster) if fused else counted, profile, counted)
 
 
 def profile_for(model: str, cluster: Cluster, batch_size: int, optimizer: str, precision: str = "fp32") -> Profile:
@@ -118,4 +121,4 @@ def _on(
     _files: tuple[str, ...], choice: ClusterChoice, world_size: int | None, device: str
 ) -> tuple[Cluster, TimingModel]:
     cluster = cluster_on(choice, world_size, device)
-    return cluster, system_on(cluster)
+    return cluster, system_on(cluster, fused=False)

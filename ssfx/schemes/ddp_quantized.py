@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ssfx.collectives.hierarchical import node_size
+from ssfx.compressors import compressors
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
 from ssfx.planning.plan import Bucket, Plan
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import CompressOptions, scheme
 from ssfx.schemes.ddp import DdpOptions
+from ssfx.schemes.search.auto_budget import ONE_BIT
 from ssfx.schemes.search.byte_groups import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, cap_groups, plan_per_dtype
 from ssfx.schemes.transport import Transport, dense_transport
 
@@ -18,6 +20,7 @@ from ssfx.schemes.transport import Transport, dense_transport
 class DdpQuantizedOptions(CompressOptions):
     """Caps in dense bytes: of the first bucket of each dtype, and of all later ones.
 
+    `compressor`: onebit has two means for every 1,024 elements here, unless it says another bucket.
     `ranks_per_node`: neighbours by rank share a node, and sum in float32 there first; 0: none do. Commands put the
     cluster's number of devices per node in its place where the cluster has several nodes.
     """
@@ -43,16 +46,16 @@ class DdpBf16Options(DdpOptions):
 
 @scheme(
     "ddp_quantized",
-    summary="PyTorch DDP's buckets in 8 or 4 bits: quantised, summed in float32 by parts, quantised again",
-    source="Markov et al. 2022 (CGX); Wang et al. 2023 (ZeRO++), qgZ",
+    summary="PyTorch DDP's buckets in 8, 4 or 1 bits: quantised, summed in float32 by parts, quantised again",
+    source="Markov et al. 2022 (CGX); Wang et al. 2023 (ZeRO++), qgZ; Tang et al. 2021 (1-bit Adam), its exchange",
     defaults=DdpQuantizedOptions(),
     fusion_unit="bucket",
     collectives=("quantized_all_reduce", "all_reduce"),
-    compressors="bf16, fp16, fp8, qsgd",
+    compressors="bf16, fp16, fp8, qsgd, onebit",
 )
 def plan_ddp_quantized(profile: Profile, costs: Costs, options: DdpQuantizedOptions) -> Plan:
     """Return the plan with DDP's buckets; one rank alone keeps its gradient."""
-    return _plan("ddp_quantized", profile, costs, options, options.compressor)
+    return _plan("ddp_quantized", profile, costs, options, in_blocks(options.compressor))
 
 
 @scheme(
@@ -69,6 +72,11 @@ def plan_ddp_bf16(profile: Profile, costs: Costs, options: DdpBf16Options) -> Pl
     if options.compressor is None:
         raise ConfigError("scheme=ddp_bf16 sends 16 bits: compressor=bf16 or fp16; scheme=ddp sends 32")
     return _plan("ddp_bf16", profile, costs, options, options.compressor)
+
+
+def in_blocks(compressor: str) -> str:
+    """Return the spec with means of blocks in place of means of whole parts, which have tensors of any size in them."""
+    return ONE_BIT if compressors.canonical(compressor) == "onebit" else compressor
 
 
 def _plan(

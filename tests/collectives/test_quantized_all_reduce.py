@@ -25,6 +25,8 @@ SPECS = {
     "qsgd(bits=4,bucket=32,norm=max)": 1 / 7,
     "qsgd(norm=max,nearest=True)": 0.5 / 127,
     "fp8": 2**-4,
+    "onebit": 2.0,
+    "onebit(bucket=24)": 2.0,
     ROTATED: 32 / 7,  # the root of 32 by which the largest of a block may grow, and by which an error may add up
 }
 """Compressors, and the largest error of an element over the largest of its block."""
@@ -100,7 +102,7 @@ def test_sixteen_bits_round_an_element_once_a_hop(compressor: str, world: int, s
     assert float((averages[0] - exact.mean(0)).abs().max()) > 0
 
 
-@pytest.mark.parametrize("compressor", ["bf16", ROTATED])
+@pytest.mark.parametrize("compressor", ["bf16", ROTATED, "onebit(bucket=24)"])
 def test_sums_on_gloo_equal_those_of_virtual_ranks(pool: Pool, compressor: str) -> None:
     for world, size in ((2, 1), (3, 1), (4, 2)):
         spec = f"quantized_all_reduce(ranks_per_node={size})"
@@ -115,6 +117,44 @@ def test_averages_of_large_gradients_fit_into_float16() -> None:
     assert bool(torch.isfinite(averages[0]).all())
     exact = torch.stack([gradient(rank, 100, 1e4) for rank in range(16)]).mean(0)
     torch.testing.assert_close(averages[0], exact, rtol=2**-9, atol=20)
+
+
+def two_means(a: torch.Tensor, block: int) -> torch.Tensor:
+    """Return every element as the mean of those of its block that have its sign, 0 being positive."""
+    return torch.cat(
+        [
+            part.where(part < 0, 0).sum().double() / max(1, int((part < 0).sum())) * (part < 0)
+            + part.where(part >= 0, 0).double().sum() / max(1, int((part >= 0).sum())) * (part >= 0)
+            for part in a.split(block)
+        ]
+    ).float()
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_one_bit_on_the_way_equals_its_formula(world: int) -> None:
+    """Every rank sends signs of its part's blocks; owners sum in float32, send signs again; both keep the rest."""
+    numel, block = 1000, 24
+    given = [gradient(rank, numel) for rank in range(world)]
+    sent = [torch.cat([two_means(part, block) for part in torch.tensor_split(one, world)]) for one in given]
+    sums = torch.tensor_split(torch.stack(sent).sum(0), world)
+    total = torch.cat([two_means(part, block) for part in sums])
+
+    def exchange(_: object, comm: Comm) -> tuple[torch.Tensor, torch.Tensor]:
+        reducer, vector = collectives.build("quantized_all_reduce"), given[comm.rank].clone()
+        assert isinstance(reducer, Reducer)
+        work = Reduction(vector, numel, compressor=build(f"onebit(bucket={block})"))
+        return reducer.reduce(work, comm).values, vector
+
+    results = ssfx.virtual_ranks(exchange, world)
+    for rank, (got, kept) in enumerate(results):
+        torch.testing.assert_close(got, total, rtol=1e-6, atol=1e-6)
+        server = torch.zeros(numel)
+        lo = sum(len(part) for part in sums[:rank])
+        own = slice(lo, lo + len(sums[rank]))
+        server[own] = sums[rank] - total[own]
+        torch.testing.assert_close(kept, given[rank] - sent[rank] + server, rtol=1e-5, atol=1e-5)
+    brought, left = torch.stack(given).sum(0), torch.stack([kept for _, kept in results]).sum(0)
+    torch.testing.assert_close(results[0][0] + left, brought, rtol=0, atol=1e-4)
 
 
 def test_bytes_do_not_grow_with_the_world() -> None:
@@ -137,11 +177,11 @@ def test_a_scheme_sends_what_is_planned_and_comes_close(ranks: Ranks, compressor
         assert planned == reported
 
 
-@pytest.mark.parametrize("compressor", ["topk", "onebit"])
+@pytest.mark.parametrize("compressor", ["topk", "ef_signsgd"])
 def test_what_it_cannot_send_is_refused(compressor: str) -> None:
     lane = Lane("quantized_all_reduce", (Segment(("a",), compressor),))
     plan = Plan("by_hand", 2, (TensorSpec("a", (8,)),), (Bucket((lane,)),), ((0, 0),))
-    with pytest.raises(ConfigError, match="quantized_all_reduce takes qsgd or fp16 or bf16 or fp8"):
+    with pytest.raises(ConfigError, match="quantized_all_reduce takes qsgd or fp16 or bf16 or fp8 or onebit"):
         check_capabilities(plan)
 
 

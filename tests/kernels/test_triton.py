@@ -20,13 +20,15 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
+from ssfx.compressors import build
 from ssfx.compressors.kernels import COPY, DGC, READY, RESIDUAL, kernels, plain_torch
 from ssfx.compressors.kernels.cpu import backend as cpu
 from ssfx.compressors.kernels.reference import backend as reference
 from ssfx.compressors.kernels.triton import backend as cuda
+from ssfx.compressors.kernels.triton import codes, quantize, statistics
 from ssfx.compressors.kernels.triton import compact as compaction
 from ssfx.compressors.kernels.triton import select as selection
-from ssfx.compressors.kernels.triton import statistics
+from ssfx.compressors.quantizer import coding_of
 
 pytestmark = pytest.mark.slow  # half a minute in the interpreter
 
@@ -38,6 +40,12 @@ TYPES = {
     **dict.fromkeys(("step", "base", "num_blocks"), "i32"),
     **dict.fromkeys(("decay", "gain"), "fp32"),
     **dict.fromkeys(("sources", "skip"), "*i64"),
+    **dict.fromkeys(("seed", "n"), "i64"),
+    **dict.fromkeys(("rank", "count", "row_bytes", "codes_at"), "i32"),
+    **dict.fromkeys(("unit", "sum_unit"), "fp32"),
+    **dict.fromkeys(("codes", "rows"), "*u8"),
+    "scales": "*fp32",
+    "table": "*i64",
 }
 TILE = {"TILE": 1024}
 FORMS = (COPY, RESIDUAL, DGC)
@@ -66,21 +74,41 @@ VARIANTS += [
     (statistics.add_up, {"COLUMNS": 4, "LAST": statistics.SMALLEST.value, **TILE}),
     (statistics.add_up, {"COLUMNS": 1, "LAST": statistics.SUM.value, **TILE}),
 ]
+for spec in (
+    "qsgd(bits=4,bucket=48,norm=max)",
+    "qsgd(bits=4,bucket=32,norm=max,rotate=32)",
+    "qsgd",
+    "fp8",
+    "onebit(bucket=1024)",
+):
+    coding = coding_of(build(spec))
+    assert coding is not None
+    fixed = quantize.constants(coding)
+    VARIANTS += [
+        (codes.encode, fixed | quantize.rounding(coding) | {"ROWS": True, "TAKES": True}),
+        (codes.add, fixed | {"FRESH": True}),
+    ]
 
 
 @pytest.mark.slow
 def test_the_kernels_equal_plain_torch_in_the_interpreter() -> None:
-    assert "skipped" not in cases("1")
+    assert "skipped" not in cases("1", "triton_cases.py")
+
+
+@pytest.mark.slow
+def test_the_quantisers_equal_plain_torch_and_numba_in_the_interpreter() -> None:
+    assert "skipped" not in cases("1", "quantize_cases.py")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_the_kernels_equal_plain_torch_on_a_gpu() -> None:
-    assert "10 skipped" in cases("0"), "what counts launches is for the interpreter"
+    assert "skipped" not in cases("0", "quantize_cases.py")
+    assert "10 skipped" in cases("0", "triton_cases.py"), "what counts launches is for the interpreter"
 
 
-def cases(interpret: str) -> str:
-    """Return what pytest printed of triton_cases.py, all of which passed."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / "triton_cases.py")]
+def cases(interpret: str, file: str) -> str:
+    """Return what pytest printed of a file of cases, all of which passed."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / file)]
     environment = os.environ | {"TRITON_INTERPRET": interpret}
     done = subprocess.run(command, env=environment, cwd=HERE.parent.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
@@ -100,6 +128,8 @@ To write it again: `python tests/kernels/test_triton.py`, from the root of the r
 def options_of(kernel: Any, constants: dict[str, Any]) -> dict[str, Any]:
     if kernel is selection.narrow:
         return cuda._narrow_options(constants["BINS"])
+    if kernel in (codes.encode, codes.add):
+        return quantize.OPTIONS
     return cuda._WRITE_OPTIONS if kernel is compaction.write else cuda._OPTIONS
 
 
@@ -177,7 +207,7 @@ def test_each_device_has_its_module(device: str, module: ModuleType) -> None:
 def test_every_kernel_is_compiled_above() -> None:
     public = {
         name
-        for module in (selection, compaction, statistics)
+        for module in (selection, compaction, statistics, codes)
         for name, kernel in vars(module).items()
         if isinstance(kernel, triton.JITFunction) and kernel.__module__ == module.__name__ and not name.startswith("_")
     }

@@ -60,3 +60,8 @@ def test_the_sample_has_every_scheme_and_every_world_with_and_without_memory() -
     assert {one[0] for one in SAMPLE} == set(EVERY)
     assert {(world, memory) for _, world, memory, _ in SAMPLE} == {(w, m) for w in WORLDS for m in (None, "none")}
     assert len({cut for *_, cut in SAMPLE}) == LATEST - 1
+
+
+@pytest.mark.parametrize(("world", "more"), [(2, {}), (3, {"memory": "momentum"}), (4, {"dense_steps": 3})])
+def test_one_bit_on_the_way_resumes_bit_by_bit(ranks: Ranks, world: int, more: dict[str, object]) -> None:
+    assert all(ranks.run(resumes_exactly, world, {"scheme": "ddp_quantized", "compressor": "onebit", **more}, 5))

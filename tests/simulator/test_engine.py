@@ -50,7 +50,9 @@ def recalibrated(monkeypatch):
     system_on = targets.system_on
     yield lambda: (
         forget(),
-        monkeypatch.setattr(targets, "system_on", lambda cluster: replace(system_on(cluster), pcie_s_per_byte=1.0)),
+        monkeypatch.setattr(
+            targets, "system_on", lambda *args, **kwargs: replace(system_on(*args, **kwargs), pcie_s_per_byte=1.0)
+        ),
     )
     forget()
 

@@ -4,19 +4,33 @@ import importlib.util
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from ssfx.advice.cases import simulate_case
 from ssfx.cli import main
 from ssfx.compressors import Compressor, Layout, build, compressors
 from ssfx.compressors.count_cost import counted_cost
+from ssfx.config.simulations import resolve_simulations
+from ssfx.core.case import ClusterChoice
+from ssfx.core.errors import ConfigError
 from ssfx.core.files import read_json
 from ssfx.core.paths import data_dir
 from ssfx.perf_model import compressor_times
-from ssfx.perf_model.compressor_times import CALLS_PER_COLUMN, RANKS, CompressorRates, nominal_codecs, published_codecs
+from ssfx.perf_model.build_timing_model import system_on
+from ssfx.perf_model.cluster_file import cluster_on
+from ssfx.perf_model.compressor_times import (
+    CALLS_PER_COLUMN,
+    RANKS,
+    CompressorRates,
+    fused_version,
+    nominal_codecs,
+    published_codecs,
+)
 from ssfx.perf_model.devices import device, device_names
 
 COUNTER = Path(__file__).parents[2] / "benchmarks" / "count_operators.py"
@@ -52,6 +66,42 @@ def test_the_table_is_what_the_code_does(name):
     counter = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(counter)
     assert counter.counts(name) == TABLE[name] | SINCE.get(name, {})
+
+
+FUSED = read_json(data_dir() / "costs" / "fused.json")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FUSED)
+def test_the_table_of_fused_kernels_is_what_they_do(name):
+    spec = importlib.util.spec_from_file_location("count_operators", COUNTER)
+    counter = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(counter)
+    assert set(counter.FUSED) == set(FUSED)
+    assert counter.counts(name, by_kernels=True) == FUSED[name]
+    four, numel = build("qsgd(bits=4,norm=max)"), counter.SIDE**2
+    payload = four.layout(numel, 1.0).nbytes
+    batch = counter.blank_batch(four, [[(counter.SIDE, counter.SIDE)]], 1.0)
+    with counter.counting(counter.GPU, by_kernels=True) as encoded:
+        four.compress_batch(batch)
+    assert encoded.nbytes - payload == 4 * numel, "beyond the payload, of a vector that is there"
+
+
+def test_fused_kernels_are_priced_on_gpus_but_not_in_rows_from_before():
+    """Nor in the codes of papers; a scale for a whole segment is found in plain torch."""
+    cluster = cluster_on(ClusterChoice("64gpu"), None, "auto")
+    now, before = (system_on(cluster, fused) for fused in (True, False))
+    assert now.codec("qsgd(bits=4)").encode(1e8) < 0.1 * before.codec("qsgd").encode(1e8)
+    assert now.codec("qsgd(bits=4,bucket=0)") == before.codec("qsgd")
+    assert now.codec("onebit(bucket=1024)") != now.codec("onebit") == before.codec("onebit")
+    assert {spec for spec in before.codecs if now.codec(spec) != before.codec(spec)} == {"qsgd", "fp8"}
+    asked = ["cluster=64gpu", "model=resnet50", "density=0.01"]
+    found = {case.scheme: case for case in resolve_simulations([*asked, "scheme=topk,ddp_quantized"])}
+    old = replace(found["ddp_quantized"], counts="")
+    assert (found["topk"].counts, found["ddp_quantized"].counts) == ("", fused_version())
+    assert simulate_case(old)[1].iteration_s > simulate_case(found["ddp_quantized"])[1].iteration_s
+    with pytest.raises(ConfigError, match="a case of counts fused:0, here are"):
+        simulate_case(replace(old, counts="fused:0"))
 
 
 def test_the_kernels_are_those_that_the_documentation_names():

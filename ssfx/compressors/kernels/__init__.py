@@ -12,7 +12,19 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ssfx.compressors.kernels.interface import COPY, DGC, READY, RESIDUAL, Bound, Form, Moments, Rule, Tail
+from ssfx.compressors.kernels.interface import (
+    COPY,
+    DGC,
+    READY,
+    RESIDUAL,
+    Bound,
+    Coding,
+    Form,
+    Moments,
+    Rows,
+    Rule,
+    Tail,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -23,8 +35,10 @@ __all__ = [
     "READY",
     "RESIDUAL",
     "Bound",
+    "Coding",
     "Form",
     "Moments",
+    "Rows",
     "Rule",
     "Tail",
     "kernels",
@@ -70,13 +84,17 @@ def writes_sums(device: torch.device) -> bool:
 
 def quantizers(device: torch.device) -> ModuleType:
     """Return the module that packs and unpacks codes of a few bits on `device`."""
-    if _plain or device.type != "cpu":
-        from ssfx.compressors.kernels.reference import pack as pack_reference
+    if not _plain and device.type == "cpu":
+        from ssfx.compressors.kernels.cpu import quantize
 
-        return pack_reference
-    from ssfx.compressors.kernels.cpu import quantize
+        return quantize
+    if not _plain and device.type == "cuda" and _triton_works():
+        from ssfx.compressors.kernels.triton import quantize as cuda
 
-    return quantize
+        return cuda
+    from ssfx.compressors.kernels.reference import pack as pack_reference
+
+    return pack_reference
 
 
 @contextmanager

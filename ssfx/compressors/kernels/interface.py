@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from math import lcm
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ssfx.wire.memory import COPY as COPY
 from ssfx.wire.memory import DGC as DGC
@@ -61,3 +62,58 @@ class Tail:
     total: torch.Tensor
     square: torch.Tensor
     least: torch.Tensor
+
+
+LARGEST_FP8 = 448.0
+"""The largest finite number of e4m3."""
+SMALLEST_SCALE = 2.0**-126
+"""Of fp8: a normal float32, so that no block is divided by zero."""
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How a bucket of elements becomes a scale and codes of so many bits; the last bucket may be shorter.
+
+    levels: signed levels between 0 and the scale, the bucket's Euclidean norm or its `largest` |a|; rounded at random,
+    or to the `nearest`. 8 bits are a two's complement byte, fewer are offset by the highest level. fp8: e4m3 numbers
+    times the scale. means: a bit, 1 where a >= 0, and two scales, the means of the others and of these.
+    `bucket` 0: one for the whole segment. `rotation`: blocks of so many neighbours are turned by a Hadamard matrix
+    before, and turned back after decoding; 0: none are. What is not finite makes the scales of its bucket NaN.
+    """
+
+    kind: Literal["levels", "fp8", "means"]
+    bits: int
+    bucket: int
+    largest: bool = True
+    nearest: bool = True
+    rotation: int = 0
+
+    @property
+    def top(self) -> int:
+        """The highest level."""
+        return (1 << self.bits - 1) - 1
+
+    @property
+    def offset(self) -> int:
+        """The code of level 0."""
+        return 0 if self.bits == 8 else self.top
+
+    @property
+    def scales(self) -> int:
+        """Scales of a bucket."""
+        return 2 if self.kind == "means" else 1
+
+    def unit(self, scale: float) -> float:
+        """Return by what a bucket's scale and a code are multiplied, to decode `scale` times the bucket."""
+        return scale / self.top if self.kind == "levels" else scale
+
+    def period(self) -> int:
+        """Return after how many elements buckets and rotated blocks begin together; 0: only with a segment."""
+        return lcm(self.bucket, self.rotation or 1)
+
+
+class Rows(NamedTuple):
+    """Payloads of one layout, one in each row of `data` [P, bytes] (uint8): scales in front, codes from a byte on."""
+
+    data: torch.Tensor
+    codes_at: int

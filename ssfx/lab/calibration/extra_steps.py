@@ -365,8 +365,8 @@ def _method(scheme: str, spec: str) -> dict[str, str]:
     collective = REDUCERS.get(scheme, "all_reduce" if build(spec).additive else "all_gather")
     given = Spec.parse(spec, "compressor")
     words = WORDS.get((REDUCERS.get(scheme, given.name), calls), spec)
-    if given.name == "qsgd":
-        words = f"{BITS[build(spec).options.bits]} bits an element"
+    if given.name in ("qsgd", "onebit"):
+        words = "one bit an element" if given.name == "onebit" else f"{BITS[build(spec).options.bits]} bits an element"
     if build(spec).additive and collective == "quantized_all_reduce":
         words = f"{WORDS[given.name, calls]}, summed in 32"
     elif collective == "quantized_all_reduce":

@@ -299,6 +299,7 @@ def virtual_case(case: Case, cluster: Cluster, device: str, ranks: int) -> Case:
     if case.world_size == 1:
         raise ConfigError(f"{case.cluster} has one rank, which exchanges nothing; use world_size=8")
     ranks = 0 if ranks == case.world_size else ranks
+    # Quantisers are priced as where the recorded runs of virtual ranks were: in plain torch, without `counts`.
     found = replace(case, virtual=here, ranks=ranks, calibration=target_of(case).calibration)
     check_case(replace(case, device=here, world_size=found.trained_ranks))
     return found

@@ -25,9 +25,10 @@ HALF = Kind("in 16 bits", "all_reduce", "fp16")
 HALF_IN_32 = Kind("in 16 bits, summed in 32", "quantized_all_reduce", "bf16")
 WHOLE = (DENSE, HALF_IN_32, HALF)
 """What every budget allows: no element is left out, and the error of 16 bits is below the noise of gradients."""
+ONE_BIT = "onebit(bucket=1024)"
 FOUR_BITS = "qsgd(bits=4,bucket=48,norm=max)"
 EIGHT_BITS = "qsgd(norm=max)"
-"""Levels whose error may be fed back: buckets smaller than the square of their number."""
+"""Codes whose error may be fed back: means, and levels of buckets smaller than the square of their number."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def _of_every_element() -> Iterator[Kind]:
     yield Kind("low rank (PowerSGD)", "all_reduce", "powersgd")
     yield Kind("one bit an element", "all_gather", "onebit", 1.0, "each")
     yield Kind("four bits an element", "all_gather", FOUR_BITS, 1.0, "each")
+    yield Kind("one bit an element, quantised on the way", "quantized_all_reduce", ONE_BIT)
     yield Kind("four bits an element, quantised on the way", "quantized_all_reduce", FOUR_BITS)
     yield Kind("eight bits an element, quantised on the way", "quantized_all_reduce", EIGHT_BITS)
 

@@ -23,7 +23,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ssfx.compressors.kernels.cpu.jit import compiled
-from ssfx.compressors.kernels.reference.pack import offset_of
 
 if TYPE_CHECKING:
     import torch
@@ -86,9 +85,8 @@ def sums_by_sign(a):  # type: ignore[no-untyped-def]
     """Return the sums of a over a >= 0 and over the rest (with NaN) in float64, and how many are >= 0."""
     above, below, count = 0.0, 0.0, np.int32(0)
     for i in range(len(a)):
-        high = max(a[i], np.float32(0))
-        above += np.float64(high)
-        below += np.float64(a[i]) - np.float64(high)
+        above += np.float64(a[i]) if a[i] >= np.float32(0) else 0.0  # a difference might be taken of whole sums
+        below += 0.0 if a[i] >= np.float32(0) else np.float64(a[i])
         count = np.int32(count + np.int32(a[i] >= np.float32(0)))
     return above, below, count
 
@@ -179,12 +177,6 @@ def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, out: torc
         _add_signs(payload.codes.numpy(), np.float32(low.item()), np.float32(high.item()), out.numpy())
 
 
-def add_levels(payload: Payload, bits: int, steps: torch.Tensor, bucket: int, out: torch.Tensor) -> None:
-    """Add to `out` each level times the step (float32 [G]) of its bucket."""
-    size = bucket or max(1, out.numel())
-    _add_levels(payload.codes.numpy(), bits, offset_of(bits), steps.numpy(), size, out.numpy())
-
-
 @compiled()
 def _add_signs(codes, low, high, out):  # type: ignore[no-untyped-def]
     waiting = np.empty(CHUNK, np.uint8)
@@ -196,33 +188,50 @@ def _add_signs(codes, low, high, out):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def _add(codes, zero, step, target):  # type: ignore[no-untyped-def]
+def add_bits(codes, low, high, target):  # type: ignore[no-untyped-def]
+    """Add `high` where a code is 1 and `low` where it is 0."""
+    for i in range(len(target)):
+        target[i] += high if codes[i] else low
+
+
+@compiled()
+def add_levels(codes, zero, step, target):  # type: ignore[no-untyped-def]
+    """Add a step for each level above the code of level 0."""
     for i in range(len(target)):
         target[i] += np.float32(np.int32(np.int32(codes[i]) - zero)) * step
 
 
-@compiled()
-def _add_buckets(codes, zero, steps, size, start, target):  # type: ignore[no-untyped-def]
-    """Add the codes of elements from `start` on, bucket by bucket."""
-    at = 0
-    while at < len(target):
-        g = (start + at) // size
-        upto = min((g + 1) * size - start, len(target))
-        _add(codes[at:upto], zero, steps[g], target[at:upto])
-        at = upto
+_ULPS = np.float32(2**23)
+"""Added to a number from 0 to 2^22 and subtracted again, it rounds to the nearest integer, to even from the middle."""
 
 
 @compiled()
-def _add_levels(codes, bits, offset, steps, size, out):  # type: ignore[no-untyped-def]
-    waiting = np.empty(CHUNK, np.uint8)
-    signed, zero, n = codes.view(np.int8), np.int32(offset), len(out)
-    for start in range(0, n, CHUNK):  # a chunk is unpacked whole: buckets may be much shorter
-        target = out[start : min(start + CHUNK, n)]
-        if bits == 8:
-            _add_buckets(signed[start : start + len(target)], zero, steps, size, start, target)
-        else:
-            unpack(codes[start * bits // 8 :], bits, waiting[: len(target)])
-            _add_buckets(waiting, zero, steps, size, start, target)
+def to_floats(a, scale, codes):  # type: ignore[no-untyped-def]
+    """Write a / scale as e4m3 numbers, none above the largest but for rounding.
+
+    A number's unit in the last place is 2^(e - 3), of denormal ones 2^-9: in units it is an integer up to 16, which
+    added to the exponent's place also carries into it.
+    """
+    for i in range(len(a)):
+        bits = np.float32(a[i] / scale).view(np.int32)
+        magnitude = np.int32(bits & _MAGNITUDE)
+        exponent = max(np.int32(magnitude >> np.int32(23)), np.int32(121))
+        per_unit = np.int32(np.int32(np.int32(257) - exponent) << np.int32(23)).view(np.float32)
+        units = np.float32(np.float32(magnitude.view(np.float32) * per_unit + _ULPS) - _ULPS)
+        code = np.int32(np.int32(np.int32(exponent - np.int32(121)) << np.int32(3)) + np.int32(units))
+        codes[i] = np.uint8(np.int32(code | np.int32(np.int32(bits >> np.int32(24)) & np.int32(128))))
+
+
+@compiled()
+def add_floats(codes, step, target):  # type: ignore[no-untyped-def]
+    """Add a step times each e4m3 number."""
+    for i in range(len(target)):
+        code = np.int32(codes[i])
+        exponent = max(np.int32(np.int32(code >> np.int32(3)) & np.int32(15)), np.int32(1))
+        units = np.int32(np.int32(code & np.int32(127)) - np.int32(np.int32(exponent - np.int32(1)) << np.int32(3)))
+        unit = np.int32(np.int32(exponent + np.int32(117)) << np.int32(23)).view(np.float32)
+        number = np.float32(np.float32(units) * unit)
+        target[i] += np.float32(-number if code & np.int32(128) else number) * step
 
 
 WIDTH = 16

@@ -1,7 +1,7 @@
 """Quantising codecs on the CPU: a compiled call fills the codes of all segments of a batch.
 
-Same functions and results as `kernels.reference.pack`. Codes and noise of a chunk stay in the first-level cache until
-they are packed. Levels and signs find their scales on the way, others find them in a pass of their own. Source: D-25.
+Same functions and results as `kernels.reference.pack`. A chunk stays in the first-level cache from its scales to its
+packed codes, and until what was sent is taken out of it: one pass over the vector. Source: D-25.
 """
 
 from __future__ import annotations
@@ -10,30 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ssfx.compressors.kernels.cpu.codes import (
-    CHUNK,
-    LARGEST,
-    add_levels,
-    add_signs,
-    in_steps,
-    largest_key,
-    level_codes,
-    pack,
-    pack_signs,
-    sum_of_squares,
-    sums_by_sign,
-    vote_codes,
+from ssfx.compressors.kernels.cpu.chunks import (
+    FP8,
+    KINDS,
+    LEVELS,
+    MEAN,
+    MEANS,
+    NAN,
+    add_chunk,
+    find_scales,
+    floats,
+    levels,
+    norm_of,
+    uniform,
 )
-from ssfx.compressors.kernels.cpu.hadamard import rotate, rotated
+from ssfx.compressors.kernels.cpu.codes import CHUNK, LARGEST, add_signs, largest_key, pack, pack_signs, vote_codes
+from ssfx.compressors.kernels.cpu.hadamard import rotate_blocks
 from ssfx.compressors.kernels.cpu.jit import compiled
 from ssfx.compressors.kernels.cpu.random_keys import key, signed
-from ssfx.compressors.kernels.reference.pack import (
-    FIRST,
-    RESOLUTION,
-    SECOND,
-    offset_of,
-    segments,
-)
+from ssfx.compressors.kernels.reference.pack import segments
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -41,26 +36,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ssfx.compressors.kernels.interface import Coding, Rows
     from ssfx.wire.batch import Batch
+    from ssfx.wire.payload import Payload
 
-__all__ = [
-    "add_levels",
-    "add_signs",
-    "levels",
-    "norms",
-    "rotate",
-    "scaled_signs",
-    "signed_votes",
-    "signs",
-    "two_means",
-]
+__all__ = ["add", "add_rows", "add_signs", "encode", "scaled_signs", "signed_votes", "signs"]
 
 LO, NUMEL, SCALE, CODE, TENSOR = range(5)
 """Columns of the segment table: where a segment's numbers, scales and codes begin, and the tensor of its noise."""
-_EUCLIDEAN, _LARGEST, _MEAN = range(3)
-"""What the scale of a bucket is: its norm, largest or mean magnitude."""
-_NAN = np.float32(np.nan)
-_MOST = np.finfo(np.float32).max
+LARGEST_CHUNK = 1 << 16
+"""Elements of buckets and rotated blocks that begin together; of more a segment is one chunk."""
+_NO_ROWS = np.empty((0, 0), np.uint8)
 
 
 def signs(batch: Batch) -> None:
@@ -77,30 +63,37 @@ def scaled_signs(batch: Batch) -> None:
     """Codes: 1 where a >= 0. Scale: the mean of |a|."""
     signs(batch)
     for a, payload, _ in segments(batch):
-        _norms(a.numpy(), a.numel(), _MEAN, payload.scales.numpy())
+        payload.scales[0] = float(norm_of(a.numpy(), MEAN))
 
 
-def two_means(batch: Batch) -> None:
-    """Codes: 1 where a >= 0. Scales: the mean of the others and of these, 0 for an empty class."""
-    signs(batch)
-    for a, payload, _ in segments(batch):
-        above, below, number = sums_by_sign(a.numpy())
-        payload.scales[0], payload.scales[1] = below / max(1, a.numel() - number), above / max(1, number)
+def encode(batch: Batch, coding: Coding, rows: Rows | None = None, *, takes: bool = False) -> None:
+    """Scales and codes of every segment, as `coding` says; `takes`: the vector is left with what was not sent.
 
-
-def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False, rotation: int = 0) -> None:
-    """Codes: signed levels of `bits` bits. Scales: each bucket's Euclidean norm, or its largest |a|; 0: one bucket.
-
-    8 bits are a two's complement byte, fewer are offset by the highest level. Rounded at random, or to the nearest.
-    `rotation`: a segment's blocks of so many elements are turned first, as `rotate` does; 0: none are.
+    With `rows`, a batch of one segment encodes their sum in the place of its vector, and what is not sent of the sum is
+    added to the vector.
     """
-    top, kind = (1 << bits - 1) - 1, _LARGEST if largest else _EUCLIDEAN
-    _run_at_random(batch, _levels, bits, top, offset_of(bits), bucket, kind, nearest, rotation)
+    data, codes_at = (rows.data.numpy(), rows.codes_at) if rows is not None else (_NO_ROWS, 0)
+    noise = signed(batch.seed), batch.step, batch.rank
+    _run(batch, _encode, data, codes_at, *noise, *_numbers(coding), coding.largest, coding.nearest, takes)
 
 
-def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
-    """`out` holds the Euclidean norm of every bucket of `a`, or its largest |a|; NaN if it is not finite."""
-    _norms(a.numpy(), bucket or max(1, a.numel()), _LARGEST if largest else _EUCLIDEAN, out.numpy())
+def add(payload: Payload, coding: Coding, out: torch.Tensor, scale: float = 1.0) -> None:
+    """Add `scale` times what a payload stands for to `out`."""
+    scales, codes = payload.scales.numpy(), payload.codes.numpy()
+    if out.numel():
+        _add(scales, codes, *_numbers(coding), np.float32(coding.unit(scale)), out.numpy())
+
+
+def add_rows(rows: Rows, coding: Coding, out: torch.Tensor, *, fresh: bool = False) -> None:
+    """Add what the payloads stand for to `out`, one after the other; `fresh`: to zeros in its place."""
+    _add_rows(rows.data.numpy(), rows.codes_at, *_numbers(coding), fresh, out.numpy())
+
+
+def _numbers(coding: Coding) -> tuple[int, ...]:
+    """Return a coding as kernels take it: kind, bits, highest level, code of level 0, bucket, rotation, chunk."""
+    period = coding.period() or (8 if not coding.rotation else 0)
+    chunk = period * max(1, CHUNK // period) if 0 < period <= LARGEST_CHUNK else 0
+    return KINDS.index(coding.kind), coding.bits, coding.top, coding.offset, coding.bucket, coding.rotation, chunk
 
 
 def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
@@ -108,10 +101,6 @@ def _run(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
     table: NDArray[np.int64] = batch.once("segments", lambda: _table(batch))
     payload = batch.payload
     kernel(table, batch.vector.numpy(), payload.scales.numpy(), payload.codes.numpy(), *settings)
-
-
-def _run_at_random(batch: Batch, kernel: Callable[..., None], *settings: Any) -> None:
-    _run(batch, kernel, signed(batch.seed), batch.step, batch.rank, *settings)
 
 
 def _table(batch: Batch) -> NDArray[np.int64]:
@@ -129,7 +118,7 @@ def _signs(table, vector, scales, codes):  # type: ignore[no-untyped-def]
             chunk = a[start : start + CHUNK]
             largest = max(largest, largest_key(chunk))
             pack_signs(chunk, codes[code + start // 8 :])
-        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
+        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else NAN
 
 
 @compiled()
@@ -144,100 +133,113 @@ def _votes(table, vector, scales, codes):  # type: ignore[no-untyped-def]
             largest = max(largest, largest_key(chunk))
             vote_codes(chunk, waiting[: len(chunk)])
             pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
-        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else _NAN
+        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else NAN
 
 
 @compiled()
-def _float(key):  # type: ignore[no-untyped-def]
-    """Return the float32 whose bits are `key`."""
-    return np.int32(key).view(np.float32)
-
-
-@compiled()
-def _norm(a, kind):  # type: ignore[no-untyped-def]
-    """Return the largest or the mean |a| or the Euclidean norm as float32, NaN if it is not finite."""
-    if kind == _MEAN:
-        above, below, _ = sums_by_sign(a)
-        return np.float32((above - below) / len(a))
-    if kind == _LARGEST:
-        found = largest_key(a)
-        return _float(found) if found <= LARGEST else _NAN
-    norm = np.float32(np.sqrt(sum_of_squares(a)))
-    return norm if np.isfinite(norm) else _NAN
-
-
-@compiled()
-def _norms(a, size, kind, out):  # type: ignore[no-untyped-def]
-    for g in range(len(out)):
-        out[g] = _norm(a[g * size : (g + 1) * size], kind)
-
-
-@compiled()
-def _per_unit(norm, top):  # type: ignore[no-untyped-def]
-    """Return top / norm in float32: 0 for a norm of 0, and finite where it is denormal."""
-    return np.float32(min(np.float64(top) / norm, _MOST)) if norm > 0 else np.float32(0)
-
-
-@compiled()
-def _levels(  # type: ignore[no-untyped-def]
-    table, vector, scales, codes, seed, step, rank, bits, most, offset, bucket, kind, nearest, rotation
+def _encode(  # type: ignore[no-untyped-def]
+    table,
+    vector,
+    scales,
+    codes,
+    rows,
+    codes_at,
+    seed,
+    step,
+    rank,
+    kind,
+    bits,
+    most,
+    offset,
+    bucket,
+    rotation,
+    period,
+    largest,
+    nearest,
+    takes,
 ):
-    waiting, noise, exact = np.empty(CHUNK, np.uint8), np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
-    top, zero = np.int32(most), np.int32(offset)
+    longest = 0
     for s in range(len(table)):
-        n, scale, code = table[s, NUMEL], table[s, SCALE], table[s, CODE]
-        noise_key = key(seed, table[s, TENSOR], step, rank)
-        a = vector[table[s, LO] : table[s, LO] + n]
-        if rotation:
-            a = rotated(a, rotation)
-        size = bucket if bucket else n
-        end, norm = 0, np.float32(0)
-        for start in range(0, n, CHUNK):
-            chunk = a[start : start + CHUNK]
-            at, stop = start, start + len(chunk)
-            while at < stop:
-                if at == end:  # where the next bucket begins
-                    end = min(at + size, n)
-                    norm = scales[scale + at // size] = _norm(a[at:end], kind)
-                upto = min(end, stop)
-                if not np.isfinite(norm):
-                    exact[at - start : upto - start] = 0
-                else:
-                    in_steps(a[at:upto], _per_unit(norm, top), exact[at - start : upto - start])
-                at = upto
-            made = codes[code + start : code + stop] if bits == 8 else waiting[: len(chunk)]
-            if nearest:
-                noise[: len(chunk)] = np.float32(0.5)
+        longest = max(longest, table[s, NUMEL])
+    ahead = bucket == 0 and period > 0 and len(rows) == 0  # one scale, found in a pass of its own
+    if bucket == 0 and len(rows):
+        period = 0
+    longest = min(longest, period) if period else longest
+    waiting, noise, exact = np.empty(longest, np.uint8), np.empty(longest, np.float32), np.empty(longest, np.float32)
+    total, turned = np.empty(longest, np.float32), np.empty(longest, np.float32)
+    top, zero, each = np.int32(most), np.int32(offset), 2 if kind == MEANS else 1
+    sum_unit = np.float32(1.0 / most) if kind == LEVELS else np.float32(1)
+    noise[:] = np.float32(0.5)
+    for s in range(len(table)):
+        n = table[s, NUMEL]
+        noise_key, size, chunk = key(seed, table[s, TENSOR], step, rank), bucket or n, period or n
+        if ahead:
+            whole = vector[table[s, LO] : table[s, LO] + n]
+            find_scales(whole, scales[table[s, SCALE] : table[s, SCALE] + each], kind, n, largest)
+        for start in range(0, n, chunk):
+            m = min(chunk, n - start)
+            target = vector[table[s, LO] + start : table[s, LO] + start + m]
+            first = each * (start // size)
+            a = target
+            if len(rows):
+                a = total[:m]
+                a[:] = 0
+                for r in range(len(rows)):
+                    row = rows[r]
+                    of, at = row[4 * first : codes_at].view(np.float32), codes_at + start * bits // 8
+                    add_chunk(of, row[at:], kind, bits, zero, size, rotation, sum_unit, waiting, turned, a)
+            x = a
+            if rotation:
+                x = turned[:m]
+                x[:] = a
+                rotate_blocks(x, rotation)
+            here = scales[table[s, SCALE] + first : table[s, SCALE] + first + each * -(-m // size)]
+            made = codes[table[s, CODE] + start * bits // 8 : table[s, CODE] + (start + m) * bits // 8 + 1]
+            if not ahead:
+                find_scales(x, here, kind, size, largest)
+            if kind == MEANS:
+                pack_signs(x, made)
+            elif kind == FP8:
+                floats(x, here, size, made)
             else:
-                uniform(noise_key, start, noise[: len(chunk)])
-            level_codes(chunk, exact, noise, top, zero, made)
-            if bits < 8:
-                pack(made, bits, codes[code + start * bits // 8 :])
-
-
-_FIRST, _SECOND = np.uint32(FIRST), np.uint32(SECOND)
-_RESOLUTION = np.float32(RESOLUTION)
-
-
-@compiled()
-def _uniform(first, high, out):  # type: ignore[no-untyped-def]
-    for i in range(len(out)):
-        x = np.uint32(first + np.uint32(i))
-        x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) * _FIRST)
-        x = np.uint32(x ^ high)
-        x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) * _SECOND)
-        out[i] = np.float32(np.int32(x >> np.uint32(8))) * _RESOLUTION
+                if not nearest:
+                    uniform(noise_key, start, noise[:m])
+                if bits == 8:
+                    levels(x, here, size, top, zero, noise, exact, made)
+                else:
+                    levels(x, here, size, top, zero, noise, exact, waiting)
+                    pack(waiting[:m], bits, made)
+            if takes:
+                there = kind == LEVELS
+                add_chunk(here, made, kind, bits, zero, size, rotation, -sum_unit, waiting, turned, a, there)
+                if len(rows):
+                    for i in range(m):
+                        target[i] += a[i]
 
 
 @compiled()
-def uniform(key, start, out):  # type: ignore[no-untyped-def]
-    """Write the numbers of positions start, start + 1, ... into `out` (float32, in [0, 1), multiples of 2^-24).
+def _add(scales, codes, kind, bits, _most, offset, bucket, rotation, period, unit, out):  # type: ignore[no-untyped-def]
+    n = len(out)
+    size, chunk = bucket or n, period or n
+    waiting, turned, each = np.empty(chunk, np.uint8), np.empty(chunk, np.float32), 2 if kind == MEANS else 1
+    for start in range(0, n, chunk):
+        of, at = scales[each * (start // size) :], codes[start * bits // 8 :]
+        target = out[start : min(start + chunk, n)]
+        add_chunk(of, at, kind, bits, np.int32(offset), size, rotation, unit, waiting, turned, target)
 
-    A number depends on a 64-bit key and a position and on nothing else, so it is the same on every device and after a
-    restart. The hash is two rounds of multiply and shift with the key's halves put in before each. Source: D-8.
 
-    The loop is a function of its own: with 64-bit numbers beside it, its vectors would be half as wide.
-    """
-    wide = np.uint64(key)
-    low, high = np.uint32(wide & np.uint64(0xFFFFFFFF)), np.uint32(wide >> np.uint64(32))
-    _uniform(np.uint32(low + np.uint32(start)), high, out)
+@compiled()
+def _add_rows(  # type: ignore[no-untyped-def]
+    rows, codes_at, kind, bits, most, offset, bucket, rotation, period, fresh, out
+):
+    n = len(out)
+    size, chunk = bucket or n, period or n
+    waiting, turned, each = np.empty(chunk, np.uint8), np.empty(chunk, np.float32), 2 if kind == MEANS else 1
+    unit = np.float32(1.0 / most) if kind == LEVELS else np.float32(1)
+    for start in range(0, n, chunk):
+        target = out[start : min(start + chunk, n)]
+        if fresh:
+            target[:] = 0
+        for r in range(len(rows)):
+            of, at = rows[r][4 * each * (start // size) : codes_at].view(np.float32), codes_at + start * bits // 8
+            add_chunk(of, rows[r][at:], kind, bits, np.int32(offset), size, rotation, unit, waiting, turned, target)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ssfx.compressors.kernels.interface import LARGEST_FP8, SMALLEST_SCALE, Coding, Rows
 from ssfx.core.lazy import torch
 
 if TYPE_CHECKING:
@@ -77,22 +78,25 @@ def scaled_signs(batch: Batch) -> None:
         payload.scales.copy_(a.double().abs().sum() / a.numel())
 
 
-def two_means(batch: Batch) -> None:
-    """Codes: 1 where a >= 0. Scales: the mean of the others and of these, 0 for an empty class."""
-    for a, payload, _ in segments(batch):
-        high = a >= 0
-        payload.codes.copy_(pack(high, 1))
-        wide, numbers = a.double(), torch.stack([(~high).sum(), high.sum()])
-        totals = torch.stack([wide.where(~high, 0).sum(), wide.where(high, 0).sum()])
-        payload.scales.copy_(totals / numbers.clamp(min=1))
+def rows_of(a: torch.Tensor, bucket: int, pad: float = 0) -> torch.Tensor:
+    """Return the buckets of `a` as the rows of a matrix; the last one is filled up, and 0 makes one row of all."""
+    return torch.nn.functional.pad(a, (0, -a.numel() % bucket), value=pad).view(-1, bucket) if bucket else a.view(1, -1)
 
 
-def norms(a: torch.Tensor, bucket: int, largest: bool, out: torch.Tensor) -> None:
-    """`out` holds the Euclidean norm of every bucket of `a`, or its largest |a|; NaN if it is not finite."""
-    wide = a.double().abs()
-    rows = torch.nn.functional.pad(wide, (0, -a.numel() % bucket)).view(-1, bucket) if bucket else wide.view(1, -1)
+def norms(a: torch.Tensor, bucket: int, largest: bool) -> torch.Tensor:
+    """Return the Euclidean norm of every bucket of `a`, or its largest |a|; NaN if it is not finite."""
+    rows = rows_of(a.double().abs(), bucket)
     found = (rows.amax(1) if largest else (rows * rows).sum(1).sqrt()).float()
-    out.copy_(found.where(torch.isfinite(found), math.nan))
+    return found.where(torch.isfinite(found), math.nan)
+
+
+def means(a: torch.Tensor, bucket: int) -> torch.Tensor:
+    """Return [G, 2]: by bucket the mean of what is below 0 and of the rest, 0 for none; NaN if one is not finite."""
+    wide, high = rows_of(a, bucket).double(), rows_of(a, bucket, math.nan) >= 0  # what fills up is in neither class
+    low = rows_of(a, bucket, math.nan) < 0
+    found = torch.stack([wide.where(of, 0).sum(1) / of.sum(1).clamp(min=1) for of in (low, high)], 1).float()
+    finite = torch.isfinite(wide).all(1, keepdim=True) & torch.isfinite(found).all(1, keepdim=True)
+    return found.where(finite, math.nan)
 
 
 def rotate(a: torch.Tensor, block: int) -> None:
@@ -111,42 +115,86 @@ def rotate(a: torch.Tensor, block: int) -> None:
     rows.mul_(1 / math.sqrt(block))
 
 
-def levels(batch: Batch, bits: int, bucket: int, largest: bool, nearest: bool = False, rotation: int = 0) -> None:
-    """Codes: signed levels of `bits` bits. Scales: each bucket's Euclidean norm, or its largest |a|; 0: one bucket.
+def encode(batch: Batch, coding: Coding, rows: Rows | None = None, *, takes: bool = False) -> None:
+    """Scales and codes of every segment, as `coding` says; `takes`: the vector is left with what was not sent.
 
-    8 bits are a two's complement byte, fewer are offset by the highest level. Rounded at random, or to the nearest.
-    `rotation`: a segment's blocks of so many elements are turned first, as `rotate` does; 0: none are.
+    With `rows`, a batch of one segment encodes their sum in the place of its vector, and what is not sent of the sum is
+    added to the vector.
     """
-    top, offset = (1 << bits - 1) - 1, offset_of(bits)
     for a, payload, key in segments(batch):
-        if rotation:
-            a = a.clone()
-            rotate(a, rotation)
-        # The norm of a bucket: |v|_2 in QSGD's section 3.1, the largest magnitude in its experiments.
-        norms(a, bucket, largest, payload.scales)
-        finite, size, n = torch.isfinite(payload.scales), bucket or a.numel(), a.numel()
-        per_unit = per_unit_of(payload.scales.where(finite, 0), top).repeat_interleave(size)[:n]
-        # xi_i(v, s): l / s or (l + 1) / s, with s |v_i| / |v| - l as the chance of the latter.
-        noise = torch.full_like(a, 0.5) if nearest else uniform(key, n, a.device)
-        level = levels_of(a, per_unit, top, noise).where(finite.repeat_interleave(size)[:n], 0)
-        payload.codes.copy_(pack((level.int() + offset) & 255, bits))
+        exact = a
+        if rows is not None:
+            exact = torch.zeros_like(a)
+            add_rows(rows, coding, exact)
+        payload.scales.copy_(encoded(exact, coding, key, payload.codes))
+        if takes:
+            left = exact + decoded(payload.scales, payload.codes, coding, a.numel(), -1.0)
+            a.copy_(left) if rows is None else a.add_(left)
+
+
+def encoded(a: torch.Tensor, coding: Coding, key: int, codes: torch.Tensor) -> torch.Tensor:
+    """Write the codes of `a` and return its scales, flat."""
+    n, size = a.numel(), coding.bucket or a.numel()
+    if coding.rotation:
+        a = a.clone()
+        rotate(a, coding.rotation)
+    if coding.kind == "means":
+        codes.copy_(pack(a >= 0, 1))
+        return means(a, coding.bucket).view(-1)
+    # The norm of a bucket: |v|_2 in QSGD's section 3.1, the largest magnitude in its experiments.
+    scales = norms(a, coding.bucket, coding.largest)
+    finite = torch.isfinite(scales)
+    known, live = scales.where(finite, 0), finite.repeat_interleave(size)[:n]
+    if coding.kind == "fp8":
+        scales = (known / torch.full_like(known, LARGEST_FP8)).clamp(min=SMALLEST_SCALE).where(finite, math.nan)
+        scaled = (a / scales.repeat_interleave(size)[:n]).where(live, 0)
+        codes.copy_(scaled.to(torch.float8_e4m3fn).view(torch.uint8))
+        return scales
+    per_unit = per_unit_of(known, coding.top).repeat_interleave(size)[:n]
+    # xi_i(v, s): l / s or (l + 1) / s, with s |v_i| / |v| - l as the chance of the latter.
+    noise = torch.full_like(a, 0.5) if coding.nearest else uniform(key, n, a.device)
+    level = levels_of(a, per_unit, coding.top, noise).where(live, 0)
+    codes.copy_(pack((level.int() + coding.offset) & 255, coding.bits))
+    return scales
+
+
+def decoded(scales: torch.Tensor, codes: torch.Tensor, coding: Coding, n: int, scale: float) -> torch.Tensor:
+    """Return `scale` times what n codes and the scales of their buckets stand for."""
+    size, steps = coding.bucket or n, scales * coding.unit(scale)
+    if coding.kind == "means":
+        low, high = steps.view(-1, 2).repeat_interleave(size, 0)[:n].unbind(1)
+        found = torch.where(unpack(codes, 1, n) > 0, high, low)
+    else:
+        if coding.kind == "fp8":
+            numbers = codes[:n].view(torch.float8_e4m3fn).float()
+        else:
+            whole = codes.view(torch.int8)[:n].int() if coding.bits == 8 else unpack(codes, coding.bits, n)
+            numbers = (whole - coding.offset).float()
+        found = numbers * steps.repeat_interleave(size)[:n]
+    if coding.rotation:
+        rotate(found, coding.rotation)
+    return found
+
+
+def add(payload: Payload, coding: Coding, out: torch.Tensor, scale: float = 1.0) -> None:
+    """Add `scale` times what a payload stands for to `out`."""
+    if out.numel():
+        out.add_(decoded(payload.scales, payload.codes, coding, out.numel(), scale))
+
+
+def add_rows(rows: Rows, coding: Coding, out: torch.Tensor, *, fresh: bool = False) -> None:
+    """Add what the payloads stand for to `out`, one after the other; `fresh`: to zeros in its place."""
+    if fresh:
+        out.zero_()
+    count = coding.scales * -(-out.numel() // (coding.bucket or out.numel()))
+    for row in rows.data:
+        scales = row[: 4 * count].view(torch.float32)
+        out.add_(decoded(scales, row[rows.codes_at :], coding, out.numel(), 1.0))
 
 
 def add_signs(payload: Payload, low: torch.Tensor, high: torch.Tensor, out: torch.Tensor) -> None:
     """Add to `out` what each bit stands for: `low` or `high` (float32 [1])."""
     out.add_(torch.where(unpack(payload.codes, 1, out.numel()) > 0, high, low))
-
-
-def add_levels(payload: Payload, bits: int, steps: torch.Tensor, bucket: int, out: torch.Tensor) -> None:
-    """Add to `out` each level times the step (float32 [G]) of its bucket."""
-    size, n = bucket or out.numel(), out.numel()
-    codes = payload.codes.view(torch.int8)[:n].int() if bits == 8 else unpack(payload.codes, bits, n)
-    out.add_((codes - offset_of(bits)).float() * steps.repeat_interleave(size)[:n])
-
-
-def offset_of(bits: int) -> int:
-    """Return the code of level 0."""
-    return 0 if bits == 8 else (1 << bits - 1) - 1
 
 
 def per_unit_of(norms: torch.Tensor, top: int) -> torch.Tensor:
