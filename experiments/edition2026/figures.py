@@ -117,7 +117,7 @@ def _map_finding(rows: list[Row]) -> str:
 
 MAP = Figure(
     "edition2026.map",
-    "how many more steps compression may cost in 2026 and still pay, by GPU and by bandwidth",
+    "How many more steps compression may cost in 2026 and still pay, by GPU and by bandwidth",
     _map,
     about=(),
     needs={"experiment": "edition2026", "calibration": bool, "sharding": bool},
@@ -146,7 +146,7 @@ def _worlds(figure: Figure, rows: list[Row]) -> Picture:
     axes.flat[0].set_ylabel("time to quality over that\nwithout a network")
     axes.flat[1].set_xlabel("Gbit/s per GPU")
     said = (
-        "GPT-2 large on H100, simulated (nominal costs); no GPU has run any of it. Line: quality of dense training. "
+        "GPT-2 large on H100, simulated (nominal costs); no GPU has run any of it. Line: quality of dense training.\n"
         "Hatched: steps times what others published of such quality. Dotted: nobody knows it, a step alone."
     )
     frame(canvas, figure.title, said, ncols=6)
@@ -209,7 +209,7 @@ def _worlds_finding(rows: list[Row]) -> str:
 
 WORLDS_FIGURE = Figure(
     "edition2026.worlds",
-    "time to quality by bandwidth: exchanges of every step, and rounds of local updates",
+    "Time to quality by bandwidth: exchanges of every step, and rounds of local updates",
     _worlds,
     about=(),
     said=_worlds_finding,
