@@ -63,6 +63,7 @@ OTHER_VERBS = {
 """What people call some of the verbs."""
 EXTRAS = {
     "lab": ("datasets", "pandas", "psutil", "sacrebleu", "sklearn", "torchvision", "transformers", "wandb"),
+    "page": ("plotly",),
     "papers": ("matplotlib", "scipy", "PIL"),
     "integrations": ("accelerate", "lightning"),
 }

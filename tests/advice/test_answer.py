@@ -78,7 +78,7 @@ def test_what_it_takes_for_several_devices_to_win_is_the_truth():
     where = resolve_setting(f"model=gpt2 {TWO}".split())
     passes = answer.fewer.passes
     for number, wins in ((passes - 1, False), (passes, True)):
-        took_s = where.accumulated_s(where.best("ddp_fp16"), number)
+        took_s = where.accumulated(where.best("ddp_fp16"), number).iteration_s
         assert (2 * where.profile.alone_s(number) >= took_s) is wins
     assert f"accumulate={passes}" in facts(answer)["TO WIN"]
 
