@@ -47,7 +47,7 @@ def table_of(advice: Ranking) -> dict[str, Any]:
     rates = sorted({own, *(rate for rate in RATES_GBPS if not 0.97 < rate / own < 1.03)})
     profile, cluster = setting.profile, setting.cluster
     first_s = profile.alone_s(1)
-    methods = list(_methods(advice))
+    methods = list(methods_of(advice))
     found = [{"label": label, "kind": kind, "words": [], "first": [], "further": []} for label, kind, _ in methods]
     with doing(f"simulating {len(found)} methods at {len(rates)} rates on {cluster.world_size} ranks"):
         for rate in rates:
@@ -69,7 +69,7 @@ def table_of(advice: Ranking) -> dict[str, Any]:
     }
 
 
-def _methods(advice: Ranking) -> Iterator[tuple[str, str, Callable[[Setting], Trial]]]:
+def methods_of(advice: Ranking) -> Iterator[tuple[str, str, Callable[[Setting], Trial]]]:
     """Yield (label, kind, how it is tried) of what is shown: torch's DDP, tuned dense, and others."""
     yield f"torch's {'sharding' if advice.setting.sharding else 'DDP'}", "now", Setting.as_it_comes
     yield "tuned dense", "tuned", _best(*(one.scheme for one in advice.entries if one.trial.tuned))

@@ -36,7 +36,8 @@
     if (k > n) return `not at ${number(last)}`;
     return `${number(at(k))} Gbit/s`;
   }
-  const number = (value) => (value >= 100 ? Math.round(value).toString() : Number(value.toPrecision(2)).toString());
+  const number = (value, digits = 2) =>
+    (value >= 10 ** digits ? Math.round(value) : Number(value.toPrecision(digits))).toString();
   const time = (s) => (s >= 1 ? `${Number(s.toPrecision(3))} s` : `${Number((1e3 * s).toPrecision(3))} ms`);
   const escaped = (text) => text.replace(/[&<>]/g, (one) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[one]);
 
@@ -95,7 +96,7 @@
     passes.setAttribute("aria-valuetext", `${n} passes`);
     of("title").textContent = table.title;
     const best = work(table, known.step, n);
-    const one = `one ${table.device} alone: ${number((table.batch * n) / alone(table, n))} samples/s`;
+    const one = `one ${table.device} alone: ${number((table.batch * n) / alone(table, n), 3)} samples/s`;
     const lost = best < 1
       ? ` NO: one alone is ${number(1 / best)} times as fast as all ${table.ranks} with the best known way.` : "";
     of("said").textContent =
@@ -111,7 +112,7 @@
         const at = step(table, method, g, n);
         return at && work(table, at, n) >= 1;
       }, true);
-      const cells = [time(s.whole), number((table.ranks * table.batch * n) / s.whole), number(work(table, s, n)),
+      const cells = [time(s.whole), number((table.ranks * table.batch * n) / s.whole, 3), number(work(table, s, n)),
         dense, single];
       const word = `<b style="color:${colours()[s.word]}">${WORDS[s.word]}</b>`;
       return `<tr><td>${escaped(method.label)}<td>${word}<td>${cells.join("<td>")}`;
@@ -135,14 +136,15 @@
     const trace = (part, name, marker) => ({ type: "bar", orientation: "h", y, name, width: 0.42, marker,
       x: found.map((one) => scale * one.step.parts[part]),
       hovertemplate: `${name} %{x:.4g} ${unit}<extra></extra>` });
+    const narrow = of("bars").clientWidth < 600;
     const neutral = night.matches ? "#777" : "#b5b5b5";
-    const hatched = { color: tint, pattern: { shape: "/", fgcolor: tint, bgcolor: "rgba(0,0,0,0)", fillmode: "overlay" } };
-    hatched.pattern.fillmode = "replace";
+    const hatched = { color: tint, pattern: { shape: "/", fgcolor: tint, fillmode: "replace" } };
     const traces = [trace(0, "compute", { color: neutral }), trace(1, "compression", hatched),
       trace(2, "exposed exchange", { color: tint })];
     const annotations = found.map((one, i) => ({
       x: 0, y: i, yshift: 17, xanchor: "left", showarrow: false, align: "left",
-      text: `<b>${escaped(one.method.label)}</b> ${time(one.step.whole)}, work of ${number(work(table, one.step, n))}, ` +
+      text: `<b>${escaped(one.method.label)}</b> ${time(one.step.whole)}, ` +
+        (narrow ? "" : `work of ${number(work(table, one.step, n))}, `) +
         `<span style="color:${tint[i]}"><b>${WORDS[one.step.word]}</b></span>${one === known ? " \u25c0 best known" : ""}`,
     }));
     Plotly.react(of("bars"), traces, { ...base, barmode: "stack", annotations, showlegend: false, bargap: 0.5,
@@ -169,8 +171,8 @@
       hovertemplate: "%{x:.3g} Gbit/s: work of %{y:.3g}<extra>%{fullData.name}</extra>",
     }));
     const log = { type: "log", gridcolor: grid, fixedrange: true, dtick: 1 };
-    Plotly.react(of("lines"), traces, { ...base, height: 430, margin: { l: 46, r: 12, t: 10, b: 40 },
-      legend: { orientation: "h", y: -0.18, yanchor: "top" },
+    Plotly.react(of("lines"), traces, { ...base, height: 450, margin: { l: 46, r: 12, t: 10, b: 40 },
+      legend: { orientation: "h", y: -0.25, yanchor: "top" },
       xaxis: { ...log, title: { text: "Gbit/s of the slowest link" } },
       yaxis: { ...log, title: { text: `${table.unit}' worth of work`, standoff: 4 } },
       shapes: [
