@@ -279,8 +279,12 @@ def _figures(job: Job) -> list[Any]:
 
 def _draw(job: Job, store: Store) -> list[Path]:
     figures = _figures(job)
+    if other := [case for case in job.cases if not any(figure.shows(case) for figure in figures)]:
+        schemes = " ".join(dict.fromkeys(case.scheme for case in other))
+        say(
+            f"no figure shows {len(other)} of the runs ({store.runs} has their rows); ssfx show {schemes} compares them"
+        )
     if not figures:
-        click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
         return []
     rows, unreadable = store.readable(lambda experiment: any(figure.reads(experiment) for figure in figures))
     names, folder = [one.name for one in figures], results_dir() / "figures"
