@@ -59,6 +59,7 @@ OTHER_VERBS = {
     "import": "cluster import",
     "recommend": "advise",
     "info": "doctor",
+    "claims": "status --claims PAPER",
 }
 """What people call some of the verbs."""
 EXTRAS = {

@@ -46,7 +46,6 @@ OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     "cluster": {"localhost": "local", "a3-mega": "gcp_a3_mega", "a3-megagpu-8g": "gcp_a3_mega"}
     | dict.fromkeys(("p5.48xlarge", "p5", "aws-p5"), "aws_p5")
     | dict.fromkeys(("nd96asr_v4", "nd96asr_a100_v4", "ndv4"), "azure_ndv4"),
-    "scheme": dict.fromkeys(("ddp_int8", "ddp_fp8", "ddp_int4", "int8", "fp8"), "ddp_quantized") | {"dense": "ddp"},
     "experiment": {"convergence": "long_quality"}
     | {f"{paper}fig{number}": name for number, name in _FIGURES.items() for paper in ("", "ssfusion.")},
 }
@@ -99,8 +98,10 @@ def check_choice(group: str, value: Any) -> str:
             raise _no_cluster(name)
         if group == "model" and name.endswith(".py"):
             raise ConfigError(f"model={name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
-        if group == "scheme" and exists("compressor", name):
-            raise ConfigError(f"scheme={name}: {name} is a compressor; write scheme=per_tensor compressor={name}")
+        if group == "scheme":
+            from ssfx.schemes.other_words import no_scheme  # late: it knows every scheme and compressor
+
+            raise no_scheme(name)
         if group == "model" and name.lower() not in OTHER_CHOICES["model"] and (hint := model_of_size(name)):
             raise ConfigError(f"unknown model {name!r}; {hint}")
         raise unknown(group, name, choices(group), OTHER_CHOICES.get(group, {}))

@@ -60,9 +60,10 @@ def machine(name: str) -> str:
 
 def model_of_size(name: str) -> str:
     """Return which models have about the size that `name` says, in a sentence; "" where it says none."""
-    word = re.sub(r"[^a-z0-9]+", "_", name.lower().rpartition("/")[2])
-    said = re.search(r"(?<![a-z0-9])(\d+(?:_\d+)?)_?([bm])(?![a-z0-9])", word)
-    size = SIZES.get(word, float(said[1].replace("_", ".")) * (1.0 if said[2] == "b" else 1e-3) if said else inf)
+    text = name.lower().rpartition("/")[2]
+    word = re.sub(r"[^a-z0-9]+", "_", text)
+    said = re.search(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)[_ -]?([bm])(?![a-z0-9])", text.replace("_", "-"))
+    size = SIZES.get(word, float(said[1]) * (1.0 if said[2] == "b" else 1e-3) if said else inf)
     if size == inf:
         return ""
     among = next((kin for pattern, kin in FAMILIES.items() if re.search(pattern, word)), DECODERS)

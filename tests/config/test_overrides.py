@@ -26,7 +26,7 @@ WRONG = [
     ("density=true", "density must be a number or null, got True"),
     ("density=[0.1]", "is a list; write density=0.1"),
     ("density=[0.1", "cannot read 'density=[0.1'"),
-    ("density=0.1 density=0.2", "density is given twice; write density=a,b"),
+    ("density=0.1 density=0.2", "density is given twice; write density=a,b for both"),
     ("density", "did you mean density=...?"),
     ("=1", "is not key=value"),
     ("+density=0.1", "no key is added, all of them exist; write density=0.1"),
