@@ -78,3 +78,22 @@ def test_virtual_ranks_do_not_share_a_model_by_accident():
 def test_machines_are_of_a_cluster():
     with pytest.raises(ConfigError, match=r"write cluster=box cluster\.nodes=4$"):
         resolve_setting(["model=gpt2", "cluster.nodes=4", "cluster.device=a100"])
+
+
+def test_the_log_says_every_hundred_steps_what_waits_and_can_be_silent(caplog):
+    def train(rank, comm):
+        model, optimizer = parts()
+        ssfx.attach(model, optimizer, comm=comm)
+        for _ in range(250):
+            optimizer.zero_grad()
+            model(torch.ones(1, 8)).sum().backward()
+            optimizer.step()
+
+    with caplog.at_level("WARNING", "ssfx"):
+        ssfx.virtual_ranks(train, 2)
+    assert "you wait" not in caplog.text
+    with caplog.at_level("INFO", "ssfx"):
+        ssfx.virtual_ranks(train, 2)
+    lines = [one.getMessage() for one in caplog.records if "you wait" in one.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].startswith("step 200: ")
