@@ -67,6 +67,8 @@ def advise(
         return
     for number, (first, text) in enumerate(first_screen(answer)):
         say(text, " " * LABEL, first, bold=number < 2, fg=None if first or not number else "yellow")
+    if not any(word.startswith("cluster") for word in overrides):
+        say("no cluster= was said: this is of local, the ranks of this machine", "  ", fg="yellow")
     parts = {_ranking: every, _quality: quality, _origins: sources}
     if drawn:
         click.echo()
@@ -129,7 +131,7 @@ def _ranking(advice: Advice) -> None:
     )
     rows = [
         (
-            "-".join(dict.fromkeys(map(str, one.rank))),
+            "-".join(dict.fromkeys(map(str, one.rank))) if one.trust or advice.dense.trust else "?",
             f"{one.trial.title}{' (tuned dense)' if one is advice.dense else ''}",
             ", ".join(one.compressors) or "-",
             f"{1e3 * one.iteration_s:.1f} +- {f'{1e3 * one.iteration_s * one.trust.mean:.1f}' if one.trust else '?'}",

@@ -74,7 +74,7 @@ MISTAKES = {
 OTHERS = {
     "doctor --gpus": "did you mean --gpu?",
     "figures --only fig16": "no option --only (see ssfx figures --help)",
-    "run scheme=ddp_int8": "did you mean 'ddp_quantized'?",
+    "run scheme=ddp_int8": "write scheme=ddp_quantized",
     "advise": "ssfx advise model=bert_large cluster=64gpu",
     "advise cluster=64gpu": "ssfx advise model=bert_large cluster=64gpu",
     "advise model=gpt2 cluster=64gpu train_steps=-5": "train_steps=10000",

@@ -84,7 +84,7 @@ WRONG = [
         "workload=bert_large_squad",
         "dataset=squad needs train*.parquet, validation*.parquet, tokenizer/tokenizer.json in",
     ),
-    ("cluster.nodes=3", "add engine=simulate"),
+    ("cluster.nodes=3", "write cluster=box cluster.nodes=3"),
     ("engine=simulat", "did you mean 'simulate'?"),
     ("engine=slurm", "engine=slurm asks Slurm for nodes, and cluster=local is on this machine; name the nodes"),
     ("engine=slurm cluster=emulated_2x1gbit", "cluster=emulated_2x1gbit is on this machine"),
