@@ -90,7 +90,8 @@ def _verdict(answer: Answer) -> str:
     if best is None:
         return f"no method of recorded quality and checked times compresses here; {free}"
     if answer.answer == "no":
-        return f"tuned dense ({answer.dense.trial.title.removesuffix(' buckets')}) is as fast: {words(best)} {times(best.vs_dense)}; {free}"
+        title = answer.dense.trial.title.removesuffix(" buckets")
+        return f"tuned dense ({title}) is as fast: {words(best)} {times(best.vs_dense)}; {free}"
     unit, scale = ("s", 1.0) if best.iteration_s >= 1 else ("ms", 1e3)
     step = " -> ".join(rounded(scale * one.iteration_s, 3) for one in (answer.dense, best))
     close = ", within error" if answer.answer == "close" else ""

@@ -42,6 +42,7 @@ _OTHER_KEYS = {
     **dict.fromkeys(("bucket_cap_mb", "bucket_size", "bucket_mb"), "scheme.bucket_cap_bytes"),
     **dict.fromkeys(("dtype", "amp", "fp16", "bf16"), "precision"),
     "learning_rate": "lr",
+    **dict.fromkeys(("grad_accum", "gradient_accumulation_steps", "accumulation", "accumulation_steps"), "accumulate"),
     **dict.fromkeys(("step_time", "step_ms", "iteration_time", "time_ms"), "iteration_ms"),
     **dict.fromkeys(("global_batch_size", "global_batch", "total_batch_size"), "batch_size, that of a rank"),
     **dict.fromkeys(("data_root", "data_dir", "data_path"), "data.root"),
