@@ -50,7 +50,7 @@
     select.id = `play-${key}`;
     for (const value of new Set(tables.map((table) => table.choice[key]))) select.add(new Option(value, value));
     label.append(key, select);
-    form.prepend(label);
+    form.insertBefore(label, of("gbps").closest("label"));
     return select;
   });
   const rate = of("gbps"), passes = of("passes");
