@@ -42,7 +42,7 @@ def test_yes_names_the_method_its_gain_and_the_line_to_type():
     assert "clipped=True" in replace(clipping, trial=replace(clipping.trial, options={"clipped": True})).type
     assert "powersgd" in [one.name for one in answer.faster]
     assert "powersgd" in facts(answer)["FASTER"]
-    assert "no published pair for the faster" in facts(answer)["QUALITY"]
+    assert "faster: unpublished" in facts(answer)["QUALITY"]
 
 
 def test_devices_are_worth_what_one_alone_would_take():
