@@ -196,7 +196,7 @@ def _accumulated(advice: Ranking, entry: Entry, work: float) -> Accumulated | No
     """
     setting, devices = advice.setting, advice.setting.cluster.world_size
     passes, first_s, alone_s = setting.accumulate, entry.iteration_s, setting.alone_s
-    more_s = setting.accumulated_s(entry.trial, passes + 1) - first_s
+    more_s = setting.accumulated(entry.trial, passes + 1).iteration_s - first_s
     alone_more_s = setting.profile.alone_s(passes + 1) - alone_s
     # devices (alone_s + n alone_more_s) = work (first_s + n more_s), of n further passes
     slope = devices * alone_more_s - work * more_s

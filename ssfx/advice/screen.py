@@ -15,7 +15,7 @@ WIDTH = 100
 LABEL = 10
 WORDS = {
     "ddp_fp16": "16-bit sums",
-    "hierarchical_fp16": "16 bits, summed inside nodes first",
+    "hierarchical_fp16": "16 bits, nodes first",
     "ddp_bf16": "16-bit messages",
     "ddp_quantized": "8-bit sums",
     "ddp_4bit": "4-bit sums",
@@ -62,7 +62,7 @@ def facts(answer: Answer) -> dict[str, str]:
         **({"PUBLISHED": published} if (published := "\n".join(_published(answer))) else {}),
         "FITS": answer.memory or "memory of hosts is not counted",
         "SURE?": answer.error.said if answer.error else "times of such steps were never checked",
-        "MORE": "--all  --plot  --why  --quality  --sources  --json",
+        "MORE": "--all  --plot  --why  --quality  --sources  --page FILE.html  --json",
     }
 
 
@@ -83,20 +83,26 @@ def worth(devices: int, device: str, work: float) -> str:
 
 
 def _verdict(answer: Answer) -> str:
-    best, free = answer.best, f"a free network would save {answer.most:.0%} of a dense step"
+    best, free = answer.best, f"a free network saves {answer.most:.0%}"
     if answer.alone_is_faster:
-        by = f", {times(1 / best.work)} as fast as with {words(best)}" if best else ""
+        by = f", {times(1 / best.work)} as with {words(best)}" if best else ""
         both = "both" if answer.devices == 2 else f"all {answer.devices}"
         torch = f"torch's {'sharding' if answer.sharding else 'DDP'}"
         return f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with {torch}{by}"
     if best is None:
         return f"no method of recorded quality and checked times compresses here; {free}"
     if answer.answer == "no":
-        return f"tuned dense ({answer.dense.trial.title}) is as fast: {words(best)} {times(best.vs_dense)}; {free}"
+        title = answer.dense.trial.title.removesuffix(" buckets")
+        return f"tuned dense ({title}) is as fast: {words(best)} {times(best.vs_dense)}; {free}"
     unit, scale = ("s", 1.0) if best.iteration_s >= 1 else ("ms", 1e3)
     step = " -> ".join(rounded(scale * one.iteration_s, 3) for one in (answer.dense, best))
-    close = ", within the simulator's error" if answer.answer == "close" else ""
-    return f"{words(best)}: a step {step} {unit} ({times(best.vs_dense)}{close})   {best.type}"
+    close = ", within error" if answer.answer == "close" else ""
+    said = f"{step} {unit} ({times(best.vs_dense)}{close})"
+    whole = f"{words(best)}: a step {said}   {best.type}"
+    if len(whole) <= WIDTH - LABEL:
+        return whole
+    said = said.replace(close, "")
+    return f"{words(best)}: {said}  {best.type.removeprefix('ssfx.attach(...,').removesuffix(')')}"
 
 
 def _now(answer: Answer) -> str:
@@ -124,10 +130,7 @@ def _to_win(answer: Answer) -> str:
         found.append(f"from {rounded(answer.pays_from_gbps, 2)} Gbit/s with {words(answer.known)}")
     if more := answer.fewer:
         found.append(f"accumulate={more.passes} ({times(more.batch_times)} the batch)")
-    return (
-        "; or ".join([*found, f"ssfx simulate scheme={ROUNDS}"] if answer.rounds_may_need else found)
-        or "nothing known helps"
-    )
+    return "; or ".join([*found, f"scheme={ROUNDS}"] if answer.rounds_may_need else found) or "nothing known helps"
 
 
 def _faster(answer: Answer) -> str:
@@ -136,6 +139,8 @@ def _faster(answer: Answer) -> str:
         more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
         found.append(f"{named}{more}: quality unknown or worse")
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
+    while len("; ".join(found)) > WIDTH - LABEL and len(found) > 1:
+        found.pop()  # the first is the fastest; --all has every one
     return "; ".join(found) or "nothing, whatever its quality"
 
 
@@ -161,7 +166,7 @@ def _with_gain(one: Entry) -> str:
 
 
 def _quality(answer: Answer) -> str:
-    unlike = "; no published pair for the faster" if answer.faster and not answer.published else ""
+    unlike = "; faster: unpublished" if answer.faster and not answer.published else ""
     if answer.best is None:
         return f"of what is faster nothing is recorded that holds here{unlike}"
     first, last = answer.steps_between

@@ -194,11 +194,11 @@ class Setting:
         """Return the step of torch's own DDP or sharding, with what is torch's default."""
         return self.trial("ddp", {} if self.sharding else {"bucket_cap_bytes": AS_IT_COMES_MIB << 20})
 
-    def accumulated_s(self, trial: Trial, passes: int) -> float:
-        """Return the seconds of a step of so many passes, of which the last alone exchanges."""
+    def accumulated(self, trial: Trial, passes: int) -> Simulated:
+        """Return a step of so many passes, of which the last alone exchanges."""
         if isinstance(trial.simulated, ShardedStep):
-            return simulate_sharded(trial.simulated.sharded, self.profile, self._mesh, accumulate=passes).iteration_s
-        return self._simulated(trial.plan, passes).iteration_s
+            return simulate_sharded(trial.simulated.sharded, self.profile, self._mesh, accumulate=passes)
+        return self._simulated(trial.plan, passes)
 
     def variants(self, scheme: str) -> list[dict[str, Any]]:
         """Return the options that `scheme` is tried with; several where it is tuned."""

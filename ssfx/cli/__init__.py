@@ -59,10 +59,12 @@ OTHER_VERBS = {
     "import": "cluster import",
     "recommend": "advise",
     "info": "doctor",
+    "claims": "status --claims PAPER",
 }
 """What people call some of the verbs."""
 EXTRAS = {
     "lab": ("datasets", "pandas", "psutil", "sacrebleu", "sklearn", "torchvision", "transformers", "wandb"),
+    "page": ("plotly",),
     "papers": ("matplotlib", "scipy", "PIL"),
     "integrations": ("accelerate", "lightning"),
 }

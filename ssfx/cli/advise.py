@@ -12,10 +12,12 @@ from ssfx.advice import Advice, break_evens
 from ssfx.advice import advise as ranked
 from ssfx.advice.answer import Answer, answer_of
 from ssfx.advice.details import details
+from ssfx.advice.play import parts_of
 from ssfx.advice.published import local_updates, published_of, quotes
 from ssfx.advice.screen import LABEL, facts, first_screen
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.pictures import bar_lines, bars_svg, parts_of, write_page
+from ssfx.cli.page import combinations, write_page
+from ssfx.cli.pictures import bar_lines
 from ssfx.cli.terminal import print_table, say
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.errors import ConfigError
@@ -30,7 +32,11 @@ from ssfx.perf_model.recorded_times import measured_on
 @click.option("--quality", is_flag=True, help="Also the time to what dense training reaches, and what is published.")
 @click.option("--sources", is_flag=True, help="Also where the times come from.")
 @click.option("--plot", "drawn", is_flag=True, help="Also a bar a scheme: compute, compression, exposed exchange.")
-@click.option("--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Write answer and bars here.")
+@click.option(
+    "--page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also a page to play with, in this .html file; comma lists are its choices.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
 def advise(
     overrides: tuple[str, ...],
@@ -52,17 +58,24 @@ def advise(
             "ssfx list clusters have names, docs/clusters.md says how to describe yours"
         )
     if as_json and (drawn or page):
-        raise ConfigError(f"--json draws nothing: drop --json, or {'--plot' if drawn else '--html'}")
-    advice = ranked(resolve_setting(overrides))
+        raise ConfigError(f"--json draws nothing: drop --json, or {'--plot' if drawn else '--page'}")
+    settings = write_page(page, overrides) if page else 0
+    advice = ranked(resolve_setting(combinations(overrides)[0] if page else overrides))
     answer = answer_of(advice)
     if as_json:
         click.echo(json.dumps(_plain(advice, answer), sort_keys=True))
         return
     for number, (first, text) in enumerate(first_screen(answer)):
         say(text, " " * LABEL, first, bold=number < 2, fg=None if first or not number else "yellow")
+    if not any(word.startswith("cluster") for word in overrides):
+        say("no cluster= was said: this is of local, the ranks of this machine", "  ", fg="yellow")
     parts = {_ranking: every, _quality: quality, _origins: sources}
-    if drawn or page:
-        _draw(advice, drawn, page)
+    if drawn:
+        click.echo()
+        for line in bar_lines({one.name: parts_of(one.trial.simulated) for one in advice.entries}):
+            click.echo(line)
+    if page:
+        click.echo(f"page: {page}{f' ({settings} settings; above is the first)' if settings > 1 else ''}")
     if why:
         click.echo()
         for sentence in details(advice):
@@ -70,19 +83,6 @@ def advise(
     for part in (one for one, wanted in parts.items() if wanted):
         click.echo()
         part(advice)
-
-
-def _draw(advice: Advice, drawn: bool, page: Path | None) -> None:
-    """Draw a bar for each scheme, on the terminal and to a page."""
-    bars = {one.name: parts_of(one.trial.simulated.metrics(1)) for one in advice.entries}
-    if drawn:
-        click.echo()
-        for line in bar_lines(bars):
-            click.echo(line)
-    if page:
-        setting = advice.setting
-        write_page(page, f"{setting.profile.model} on {setting.cluster.name}", bars_svg(bars), str(advice))
-        click.echo(f"page: {page}")
 
 
 def _quality(advice: Advice) -> None:
@@ -131,7 +131,7 @@ def _ranking(advice: Advice) -> None:
     )
     rows = [
         (
-            "-".join(dict.fromkeys(map(str, one.rank))),
+            "-".join(dict.fromkeys(map(str, one.rank))) if one.trust or advice.dense.trust else "?",
             f"{one.trial.title}{' (tuned dense)' if one is advice.dense else ''}",
             ", ".join(one.compressors) or "-",
             f"{1e3 * one.iteration_s:.1f} +- {f'{1e3 * one.iteration_s * one.trust.mean:.1f}' if one.trust else '?'}",

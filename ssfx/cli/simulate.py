@@ -11,7 +11,6 @@ import click
 from ssfx.advice.cases import memory_of, selection_of, sensitivity, sharding_of, simulate_case, unmoved
 from ssfx.advice.screen import worth
 from ssfx.cli.completion import overrides_argument
-from ssfx.cli.pictures import bars_svg, lines_svg, parts_of, write_page
 from ssfx.cli.terminal import picked, print_table
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.case import Case
@@ -32,7 +31,6 @@ Outcome = tuple[Case, Target, Simulated]
 @overrides_argument
 @click.option("--why", "explain", is_flag=True, help="Explain every further case by the first one.")
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write a Chrome trace to this file.")
-@click.option("--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Write the picture to this page.")
 @click.option("-m", "--multirun", is_flag=True, hidden=True, expose_value=False, help="As in Hydra.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per case, one a line.")
 @click.option(
@@ -51,7 +49,6 @@ def simulate(
     overrides: tuple[str, ...],
     explain: bool,
     trace: Path | None,
-    page: Path | None,
     as_json: bool,
     achieved_density: float | None,
     build_up: float | None,
@@ -91,8 +88,8 @@ def simulate(
         for name, idle in zip(names, without_effect, strict=True):
             for option in idle:
                 click.echo(f"{_word(option)} changes nothing about {name}")
-    if page or (not as_json and len(cases) > 2):
-        draw_sweep(outcomes, names, page)
+    if not as_json and len(cases) > 2:
+        show_sweep(outcomes)
     if trace:
         try:
             save(dict(zip(names, steps, strict=True)), trace)
@@ -100,8 +97,8 @@ def simulate(
             raise ConfigError(f"cannot write {trace}: {error.strerror}") from None
 
 
-def draw_sweep(outcomes: Sequence[Outcome], names: Sequence[str], page: Path | None) -> None:
-    """The times over the axis that is swept are printed, where there is one, and drawn to a page; else bars."""
+def show_sweep(outcomes: Sequence[Outcome]) -> None:
+    """The times over the axis that is swept are printed, where there is one."""
     axis, lines = swept(outcomes)
     if axis:
         values = sorted({value for line in lines.values() for value in line})
@@ -115,11 +112,6 @@ def draw_sweep(outcomes: Sequence[Outcome], names: Sequence[str], page: Path | N
         ]
         click.echo()
         print_table((f"ms by {axis}", *lines, "fastest"), rows, right=set(lines))
-    if page:
-        bars = {name: parts_of(_metrics(one)) for name, one in zip(names, outcomes, strict=True)}
-        title = _title(outcomes[0][0], scheme=False)
-        write_page(page, title, lines_svg(lines, axis) if axis else bars_svg(bars), "simulated, not measured")
-        click.echo(f"page: {page}")
 
 
 def swept(outcomes: Sequence[Outcome]) -> tuple[str, dict[str, dict[float, float]]]:

@@ -11,6 +11,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from ssfx.collectives.comm import Comm, Notes, Pending
 from ssfx.collectives.turns import Turns
@@ -57,8 +58,17 @@ class World:
         """Collectives that some rank has issued and not all, by channel and number."""
         self.mail: dict[tuple[_Channel, int, int, int], torch.Tensor] = {}
         """Messages that were sent and not received, by channel, sender, receiver and number."""
+        self.owners: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
         self.looks: list[list[Callable[..., None]]] = [[] for _ in range(size)]
         """By rank, called when it begins an exchange of a model; they raise if something is not as it must be."""
+
+    def give(self, model: torch.nn.Module, rank: int) -> None:
+        """The model is that of virtual rank `rank`; ConfigError where it is another one's."""
+        if (owner := self.owners.setdefault(model, rank)) != rank:
+            raise ConfigError(
+                f"virtual ranks {owner} and {rank} attach to one model; build one of each rank in the function that "
+                "virtual_ranks calls"
+            )
 
     def run(self, work: Callable[[Comm], Any]) -> list[Any]:
         """Return the results by rank; an error of ssfx as one of its kind, any other as RunError."""

@@ -28,7 +28,7 @@ class LowRankOptions(Bounded):
     hook); 0 factors every matrix, as the papers do.
     """
 
-    rank: Annotated[int, 1] = 4
+    rank: Annotated[int, "[1, 4096]"] = 4
     min_compression_rate: Annotated[float, 0] = 2.0
 
 

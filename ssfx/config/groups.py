@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ssfx.config.other_words import machine, model_of_size
 from ssfx.core import slurm_site
 from ssfx.core.component_file import component_file, file_names, is_file, leaves_folder, outside, path_of
 from ssfx.core.errors import ConfigError, near, nearest, unknown
@@ -42,8 +43,9 @@ _FIGURES = {
 OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     "model": {"gpt2_small": "gpt2", "gpt-2-small": "gpt2", "resnet-50": "resnet50", "llama": "llama3_8b"},
     "engine": dict.fromkeys(("mpi", "nccl", "gloo", "local", "real"), "torchrun"),
-    "cluster": {"localhost": "local"},
-    "scheme": dict.fromkeys(("ddp_int8", "ddp_fp8", "ddp_int4", "int8", "fp8"), "ddp_quantized") | {"dense": "ddp"},
+    "cluster": {"localhost": "local", "a3-mega": "gcp_a3_mega", "a3-megagpu-8g": "gcp_a3_mega"}
+    | dict.fromkeys(("p5.48xlarge", "p5", "aws-p5"), "aws_p5")
+    | dict.fromkeys(("nd96asr_v4", "nd96asr_a100_v4", "ndv4"), "azure_ndv4"),
     "experiment": {"convergence": "long_quality"}
     | {f"{paper}fig{number}": name for number, name in _FIGURES.items() for paper in ("", "ssfusion.")},
 }
@@ -96,8 +98,12 @@ def check_choice(group: str, value: Any) -> str:
             raise _no_cluster(name)
         if group == "model" and name.endswith(".py"):
             raise ConfigError(f"model={name} is a file; name its function that returns (model, batch): {name}:FUNCTION")
-        if group == "scheme" and exists("compressor", name):
-            raise ConfigError(f"scheme={name}: {name} is a compressor; write scheme=per_tensor compressor={name}")
+        if group == "scheme":
+            from ssfx.schemes.other_words import no_scheme  # late: it knows every scheme and compressor
+
+            raise no_scheme(name)
+        if group == "model" and name.lower() not in OTHER_CHOICES["model"] and (hint := model_of_size(name)):
+            raise ConfigError(f"unknown model {name!r}; {hint}")
         raise unknown(group, name, choices(group), OTHER_CHOICES.get(group, {}))
     return text if spec.options else name
 
@@ -122,15 +128,28 @@ def _no_cluster(name: str) -> ConfigError:
             "cluster.inside=pcie cluster.link=25gbe_tcp"
         )
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
-        device = gpus["device"] or "a100"
-        close = nearest(name, choices("cluster"))
+        on = gpus["device"] or "a100"
+        close, count = nearest(name, choices("cluster")), int(gpus[1])
         meant = f"did you mean {close!r}? " if close and not gpus["device"] else ""
+        each = 8 if count > 8 and count % 8 == 0 else count
+        machines = "one machine" if each == count else f"{count // each} machines of {each}"
+        link = "" if each == count else " cluster.link=25gbe_tcp"
         return ConfigError(
-            f"unknown cluster {name!r}; {meant}to describe {gpus[1]} GPUs in one machine write "
-            f"cluster=box cluster.nodes=1 cluster.devices_per_node={gpus[1]} cluster.device={device} "
-            "cluster.inside=pcie, in several also cluster.link=25gbe_tcp"
+            f"unknown cluster {name!r}; {meant}to describe {count} GPUs in {machines} write "
+            f"cluster=box cluster.nodes={count // each} cluster.devices_per_node={each} cluster.device={on} "
+            f"cluster.inside=pcie{link}"
         )
-    return unknown("cluster", name, choices("cluster"))
+    if name.lower() in OTHER_CHOICES["cluster"]:
+        return unknown("cluster", name, choices("cluster"), OTHER_CHOICES["cluster"])
+    if words := machine(name):
+        return ConfigError(f"unknown cluster {name!r}; nearest by numbers: cluster=box {words}")
+    likely = nearest(name, choices("cluster"))
+    agree = likely is not None and re.findall(r"\d", likely) == re.findall(r"\d", name)
+    return ConfigError(
+        f"unknown cluster {name!r}; {f'did you mean {likely!r}? ' if agree else ''}to describe yours write cluster=box "
+        "cluster.nodes=2 cluster.devices_per_node=8 cluster.device=a100 cluster.inside=nvlink cluster.link=25gbe_tcp; "
+        "ssfx list clusters has all"
+    )
 
 
 def exists(group: str, name: str) -> bool:

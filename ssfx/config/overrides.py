@@ -42,9 +42,16 @@ _OTHER_KEYS = {
     **dict.fromkeys(("bucket_cap_mb", "bucket_size", "bucket_mb"), "scheme.bucket_cap_bytes"),
     **dict.fromkeys(("dtype", "amp", "fp16", "bf16"), "precision"),
     "learning_rate": "lr",
+    **dict.fromkeys(("grad_accum", "gradient_accumulation_steps", "accumulation", "accumulation_steps"), "accumulate"),
+    **dict.fromkeys(("step_time", "step_ms", "iteration_time", "time_ms"), "iteration_ms"),
+    **dict.fromkeys(("global_batch_size", "global_batch", "total_batch_size"), "batch_size, that of a rank"),
+    **dict.fromkeys(("data_root", "data_dir", "data_path"), "data.root"),
+    **dict.fromkeys(("resume", "resume_from"), "the same command again, which goes on where it stopped; drop it"),
 }
 """What people call some of the keys, and what to write."""
 
+_MACHINES = ("cluster.nodes", "cluster.device", "cluster.nics", "cluster.inter.", "cluster.intra.")
+"""Beginnings of keys that say what machines are."""
 _CALL = re.compile(r"([a-z_]\w*)\(")
 _HYDRA = {
     "launcher sweeper": "ssfx starts the runs itself: write engine=torchrun, engine=slurm or engine=simulate",
@@ -71,10 +78,14 @@ def read(words: Iterable[str]) -> Request:
             key = "model"
         key = SHORT.get(key, key)
         if key in request:
-            raise ConfigError(f"{key} is given twice; write {key}=a,b to run both")
+            raise ConfigError(f"{key} is given twice; write {key}=a,b for both, where several may be, or keep one")
         if key == "scheme":
             values = tuple(name for value in values for name in _schemes(str(value)))
         request[key] = check(key, values)
+    described = [key for key in request if key.startswith(_MACHINES)]
+    if described and not {"cluster", "experiment"} & set(request):
+        key, value = described[0], request[described[0]][0]
+        raise ConfigError(f"{key}={value} describes no machine without a cluster; write cluster=box {key}={value}")
     return request
 
 

@@ -95,7 +95,7 @@ def _begins(one: str, other: str) -> bool:
 def unknown(
     kind: str, word: str, choices: Iterable[str], others: Mapping[str, str] = MappingProxyType({})
 ) -> ConfigError:
-    """Return the error for a name that is none of `choices`, naming what is near, or the first when nothing is.
+    """Return the error for a name that is none of `choices`, naming what is near, else what lists them.
 
     `others`: what people call some of the choices, and what to write.
     """
@@ -107,7 +107,7 @@ def unknown(
     elif found:
         hint = f"did you mean one of {', '.join(found)}?"
     else:
-        hint = "choose one of: " + some_of(names) + _all_of(kind, names) if names else "there are none"
+        hint = _all_of(kind, names) or (f"choose one of: {some_of(names)}" if names else "there are none")
     return ConfigError(f"unknown {kind} {word!r}; {hint}")
 
 
@@ -119,4 +119,4 @@ def some_of(names: Sequence[str]) -> str:
 
 def _all_of(kind: str, names: Sequence[str]) -> str:
     plural = {"memory": "memories", "kind of link": "links"}.get(kind, f"{kind}s")
-    return f": ssfx list {plural} has all" if len(names) > _MOST_NAMES and plural in LISTED else ""
+    return f"ssfx list {plural} has all {len(names)}" if len(names) > _MOST_NAMES and plural in LISTED else ""

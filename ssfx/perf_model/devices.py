@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.errors import ConfigError
 from ssfx.core.files import loads, read
 from ssfx.core.paths import data_dir
 from ssfx.core.plausible import plausible
@@ -155,9 +157,18 @@ def device(name: str) -> Device:
     plain = {_letters(sheet): sheet for sheet in table}
     sheet = name if name in table else plain.get(_letters(name), sheet_named(name))
     if sheet is None:
-        error = unknown("device", name, table)
-        raise ConfigError(f"{error}; or describe yours in FILE.yaml: {', '.join(_MUST)}")
+        raise ConfigError(f"{_unknown(name)}; or describe yours in FILE.yaml: {', '.join(_MUST)}")
     return Device(name=sheet, **table[sheet])
+
+
+def _unknown(name: str) -> str:
+    """Return what to say of a name: those with its digits that it resembles, since others differ in arithmetic."""
+    digits = re.findall(r"\d", name)
+    kin = [sheet for sheet in _table() if digits and re.findall(r"\d", sheet) == digits]
+    found = [sheet for sheet in kin if _letters(sheet) in _letters(name) or _letters(name) in _letters(sheet)]
+    if len(found) + len(near := difflib.get_close_matches(name.lower(), kin, cutoff=0.8)):
+        return f"unknown device {name!r}; did you mean {' or '.join(dict.fromkeys(map(repr, found + near)))}?"
+    return f"unknown device {name!r}; write the nearest by numbers, ssfx list devices has all by their rates"
 
 
 def has_sheet(name: str) -> bool:
@@ -171,7 +182,7 @@ def device_names() -> list[str]:
 
 
 def device_lines() -> list[tuple[str, ...]]:
-    """Return name, memory, its rate, peak in bf16, links inside a node and title of every device, for `ssfx list`."""
+    """Return name, memory, its rate, peak in bf16, links inside a node and title of every device, the fastest first."""
     return [
         (
             name,
@@ -181,8 +192,14 @@ def device_lines() -> list[tuple[str, ...]]:
             ", ".join(one["inside"].values()),
             one["title"],
         )
-        for name, one in sorted(_table().items())
+        for name, one in sorted(_table().items(), key=lambda item: -_rate(item[1]))
     ]
+
+
+def _rate(sheet: Mapping[str, Any]) -> float:
+    """Return the FLOP/s of a device in 16 bits, else in float32."""
+    rates = sheet.get("tensor_flops", {})
+    return float(rates.get("bf16") or rates.get("fp16") or sheet["matmul_flops"])
 
 
 def sheet_named(name: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from math import log
 from typing import Any
 
 from ssfx.core.errors import ConfigError
@@ -32,6 +33,20 @@ _WORDS = {
     "host": "_host",
 }
 """Words in what people write, and the kinds that each of them may mean; all of them together mean a kind."""
+_OTHERS = {
+    r"gigabit|lan": "eth_1_tcp",
+    r"wi-?fi|wlan": "eth_1_tcp cluster.inter.gbps=0.3 cluster.inter.latency_s=0.003",
+    r"tailscale|vpn|starlink|dsl|fib(re|er)|home": "eth_1_tcp cluster.inter.gbps=0.1 cluster.inter.latency_s=0.02",
+    r"thunderbolt|usb4": "eth_10_tcp cluster.inter.gbps=20",
+    r"xdr|connectx-?8|cx8": "ib_rdma_400 cluster.inter.gbps=800",
+    r"connectx-?7|cx7|quantum-?2": "ib_rdma_400",
+    r"connectx-?6|cx6": "ib_rdma_200",
+    r"connectx-?5|cx5": "ib_rdma_100",
+    r"spectrum-?x": "roce_400",
+    r"efa": "efa_400",
+    r"(gpudirect-?)?tcpx": "eth_100_tcp cluster.inter.gbps=200",
+}
+"""What people call links that are no family here, and the nearest by numbers."""
 _PATTERNS = {word: pattern for words, pattern in _WORDS.items() for word in words.split()}
 _UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}}
 """Kinds that are slower than they could be, and the words without which nobody means them."""
@@ -51,15 +66,28 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
     if kinds := meant(name):
         said = ", ".join(f"{kind} ({_table()[kind]['gbps']:g} Gbit/s{_how(kind)})" for kind in kinds)
         raise ConfigError(f"{name} may be any of {said}; write one of them")
-    families = dict.fromkeys(re.sub(r"\d.*", "", kind).rstrip("_") for kind in _table())
+    said = name.lower()
+    if rate := re.fullmatch(
+        r"(\d+(?:\.\d+)?) ?-?(g|gb?e?|gbit/?s?|gbps|m|mb|mbit/?s?|mbps)(?:[ _-]?(?:eth(?:ernet)?|tcp))?", said
+    ):
+        gbps = float(rate[1]) / (1e3 if rate[2].startswith("m") else 1)
+        tcp = [kind for kind in _table() if kind.startswith("eth_")]
+        close = min(tcp, key=lambda kind: abs(log(_table()[kind]["gbps"] / max(gbps, 1e-6))))
+        raise _nearest(name, f"{close} cluster.inter.gbps={gbps:g}")
+    if found := next((words for pattern, words in _OTHERS.items() if re.match(pattern, said)), ""):
+        raise _nearest(name, found)
     if others := meant(re.sub(r"\d+", " ", name)):
         raise ConfigError(
             f"no kind of link is called {name!r}; there are {', '.join(others)}: write one, and its rate as gbps"
         )
     raise ConfigError(
-        f"unknown kind of link {name!r}; ssfx list links has all: {', '.join(families)}, each with its rate, as "
-        "eth_25_tcp, ib_rdma_200, roce_100"
+        f"unknown kind of link {name!r}; write the nearest by numbers (ssfx list links), or what you measured: "
+        "cluster.inter.gbps=10 cluster.inter.latency_s=0.00005"
     )
+
+
+def _nearest(name: str, words: str) -> ConfigError:
+    return ConfigError(f"unknown kind of link {name!r}; nearest by numbers: cluster.link={words}")
 
 
 def _how(kind: str) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ssfx.collectives.comm import Comm
-from ssfx.collectives.local_comm import own_comm
+from ssfx.collectives.local_comm import LocalComm, own_comm
 from ssfx.collectives.torch_comm import TorchComm
 from ssfx.core.errors import ConfigError
 from ssfx.core.plugins import declared, provided
@@ -31,6 +31,7 @@ from ssfx.runtime.outer import OuterSync
 from ssfx.runtime.setup import memory_of, model_device, notice_voting_zeros, scheme_options
 from ssfx.runtime.sync import Sync
 from ssfx.schemes import schemes
+from ssfx.schemes.other_words import no_scheme
 
 if TYPE_CHECKING:
     from ssfx.sharded.sync import ShardedSync
@@ -118,9 +119,13 @@ def attach(
             broadcast_buffers=broadcast_buffers,
         )
     check_module(model)
+    if isinstance(comm, LocalComm):
+        comm.world.give(model, comm.rank)
     check_free(model)
     optimizers = unwrapped(optimizer)
     check_held(parameter_names(model), optimizers)
+    if scheme not in schemes:
+        raise no_scheme(scheme, python=True)
     entry = schemes[scheme]
     check_arguments(options, [field.name for field in fields(entry.defaults)])
     if profile is not None and costs is None and entry.profiled:

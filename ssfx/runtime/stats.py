@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 
 from ssfx.core import accelerator
+from ssfx.core.errors import RunError
 from ssfx.core.files import replacing
 from ssfx.runtime.message import ExchangeQueue, Message
 
@@ -68,7 +69,9 @@ class Tracer:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the trace as Chrome JSON, atomically; open it in Perfetto or chrome://tracing."""
+        """Write the trace as Chrome JSON, atomically; open it in Perfetto or chrome://tracing; RunError without one."""
+        if not self.enabled:
+            raise RunError("no trace was kept; write ssfx.attach(..., trace=True) to have one to save")
         names = [
             {"name": "thread_name", "ph": "M", "pid": self.rank, "tid": i, "args": {"name": track}}
             for i, track in enumerate(TRACKS)

@@ -41,6 +41,7 @@ from ssfx.runtime.setup import Buffers, broadcast_model, check_momentum, warm_up
 from ssfx.runtime.stats import StepStats, Tracer
 from ssfx.runtime.store import Store, identity
 from ssfx.runtime.unsound import Unsound
+from ssfx.runtime.waiting import Waiting
 from ssfx.schemes import schemes
 from ssfx.schemes.make_plan import check_memory, make_plan
 
@@ -81,6 +82,7 @@ class TrainingStep(Uneven):
         self.step = 0
         self.skipped_steps = 0
         self.last: StepStats | None = None
+        self._waiting = Waiting(comm.rank)
         self._parted = Parted(comm)
         self._unsound = Unsound(comm)
         self.tracer = Tracer(trace, comm.rank)
@@ -352,6 +354,7 @@ class TrainingStep(Uneven):
             return
         self.last = self._exchange.stats(skipped=not finite)
         self.step += 1
+        self._waiting.look(self.step, self.last)
         if not self._join_config.enable:  # the end of `join` compares
             self._parted.look(self.step, self._facts)
         self._unsound.act(self._planner, self.plan)

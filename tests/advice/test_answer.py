@@ -46,7 +46,7 @@ def test_yes_names_the_method_its_gain_and_the_line_to_type():
     assert "clipped=True" in replace(clipping, trial=replace(clipping.trial, options={"clipped": True})).type
     assert "powersgd" in [one.name for one in answer.faster]
     assert "powersgd" in facts(answer)["FASTER"]
-    assert "no published pair for the faster" in facts(answer)["QUALITY"]
+    assert "faster: unpublished" in facts(answer)["QUALITY"]
 
 
 def test_devices_are_worth_what_one_alone_would_take():
@@ -82,7 +82,7 @@ def test_what_it_takes_for_several_devices_to_win_is_the_truth():
     where = resolve_setting(f"model=gpt2 {TWO}".split())
     passes = answer.fewer.passes
     for number, wins in ((passes - 1, False), (passes, True)):
-        took_s = where.accumulated_s(where.best("ddp_fp16"), number)
+        took_s = where.accumulated(where.best("ddp_fp16"), number).iteration_s
         assert (2 * where.profile.alone_s(number) >= took_s) is wins
     assert f"accumulate={passes}" in facts(answer)["TO WIN"]
 

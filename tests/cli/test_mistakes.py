@@ -74,7 +74,7 @@ MISTAKES = {
 OTHERS = {
     "doctor --gpus": "did you mean --gpu?",
     "figures --only fig16": "no option --only (see ssfx figures --help)",
-    "run scheme=ddp_int8": "did you mean 'ddp_quantized'?",
+    "run scheme=ddp_int8": "write scheme=ddp_quantized",
     "advise": "ssfx advise model=bert_large cluster=64gpu",
     "advise cluster=64gpu": "ssfx advise model=bert_large cluster=64gpu",
     "advise model=gpt2 cluster=64gpu train_steps=-5": "train_steps=10000",
@@ -87,7 +87,7 @@ OTHERS = {
     "plan model=mask_rcnn cluster=64gpu scheme=ddp": "ssfx run model=mask_rcnn trains it on synthetic boxes",
     "simulate model=mask_rcnn cluster=64gpu scheme=ddp": "ssfx run model=mask_rcnn trains it on synthetic boxes",
     "advise model=gpt2 cluster=64gpu --json --plot": "--json draws nothing: drop --json, or --plot",
-    "advise model=gpt2 cluster=64gpu --json --html a.html": "--json draws nothing: drop --json, or --html",
+    "advise model=gpt2 cluster=64gpu --json --page a.html": "--json draws nothing: drop --json, or --page",
     "advise model=notes.txt:f cluster=64gpu": "notes.txt is no Python file; write path/to/file.py:function",
     "advise model=gpt2_small cluster=64gpu": "'gpt2'",
     "advise model=meta-llama/Llama-3.1-8B cluster=64gpu": "llama3_8b",

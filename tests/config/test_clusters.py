@@ -119,7 +119,7 @@ def test_a_cluster_in_five_words():
     cluster = resolve_setting(asked).cluster
     assert (cluster.nodes, cluster.devices_per_node, cluster.device) == (8, 4, "rtx3090")
     assert (cluster.inter.gbps, cluster.inter.rdma, cluster.intra.gbps) == (10, False, 126)
-    with pytest.raises(ConfigError, match=r"cluster\.inter: no kind of link is called '7gbe_tcp'; there are"):
+    with pytest.raises(ConfigError, match=r"nearest by numbers: cluster\.link=eth_10_tcp cluster\.inter\.gbps=7$"):
         resolve_setting([*asked[:2], "cluster.link=7gbe_tcp"])
     with pytest.raises(ConfigError, match=r"cluster\.inter\.link is given twice"):
         resolve_setting([*asked, "cluster.inter.link=eth_10_tcp"])

@@ -22,7 +22,8 @@ SPEEDS = {
 """Samples per second; ssfusion_oi is 31 to 64 % faster than the schemes it is compared with."""
 OWN = {"oktopk": "topk", "spardl": "topk"}
 DENSE = ("ddp", "ssgd")
-BATCH = 4
+PAPER = {"resnet152": (32, "sgd"), "bert_large": (4, "adamw"), "gpt2_xl": (1, "adamw")}
+"""Batch size and optimizer with which papers ran a model: figures take no others."""
 
 
 def simulated(
@@ -45,21 +46,23 @@ def simulated(
     if calibration.startswith("published"):
         name, _, options = cluster.partition("(")
         cluster = f"{name}(calibration=published{',' if options else ')'}{options}"
-    model = {"model": "resnet152", "dataset": "imagenet"}
+    model: dict[str, Any] = {"model": "resnet152", "dataset": "imagenet"} | case
+    batch_size, optimizer = PAPER.get(model["model"], (4, "sgd"))
     what = Case(
         experiment=experiment,
         scheme=scheme,
         cluster=cluster,
         world_size=world_size,
-        batch_size=BATCH,
+        batch_size=batch_size,
+        optimizer=optimizer,
         device="cuda",
         calibration=calibration,
         steps=1,
         warmup_steps=0,
-        **{**model, **sparse, **case},
+        **{**sparse, **model},
     )
     samples_per_s = speed or (25.0 if world_size == 1 else SPEEDS.get(scheme, 500.0))
-    iteration_s = BATCH * world_size / samples_per_s
+    iteration_s = batch_size * world_size / samples_per_s
     shares = {
         "forward_s": 0.2,
         "backward_s": 0.4,
@@ -107,7 +110,8 @@ def clusters() -> list[Row]:
             xl: dict[str, Any] = {"model": "gpt2_xl", "dataset": "wikitext103"}
             rows += setting(experiment="large_models", cluster=cluster, device_gib=gib, memory_gib=38.0, **xl, **by)
         rows += [
-            simulated(one, experiment="selective", cluster="ssfusion_local", world_size=8, **by) for one in SELECTIVE
+            simulated(one, experiment="selective", model="bert_large", cluster="ssfusion_local", world_size=8, **by)
+            for one in SELECTIVE
         ]
         rows += growth(**by)
     return rows
@@ -127,6 +131,7 @@ def growth(gathering: float = 9.0, reducing: float = 1.2, **by: Any) -> list[Row
             world_size=size,
             cluster="64gpu" if size == 64 else "64gpu(nodes=2)",
             metrics={"comm_s": factor if size == 64 else 1.0},
+            **({} if scheme in DENSE else {"density": 0.5}),
             **by,
         )
         for scheme, factor in (("ssgd", reducing), ("fused_all", gathering))

@@ -30,6 +30,7 @@ def test_the_cards_differ_in_what_their_data_sheets_say():
 
 
 WITHOUT = {"p100": "fp32", "cpu": "fp32", "v100": "fp32 or fp16", "v100s": "fp32 or fp16", "rtx2080ti": "fp32 or fp16"}
+WITHOUT |= {"t4": "fp32 or fp16", "mi250x": "fp32 or bf16 or fp16", "mi355x": "fp32 or bf16 or fp16 or fp8"}
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
@@ -65,6 +66,14 @@ def test_sixteen_bits_are_twice_as_fast_as_tf32_on_every_device_that_has_both():
         "a10g",
         "l4",
         "mi300x",
+        "gb200",
+        "b300",
+        "h800",
+        "h20",
+        "a6000",
+        "rtx6000_ada",
+        "rtx_pro_6000",
+        "gb10",
     }
     for one in both:
         assert one.tensor_flops["bf16"] == one.tensor_flops["fp16"]

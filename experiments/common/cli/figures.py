@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -11,7 +11,7 @@ from experiments.common.figures.discovery import chosen, discover
 from experiments.common.figures.drawing import Drawn, check_all, draw_all
 from ssfx.cli.completion import own_components
 from ssfx.cli.terminal import say
-from ssfx.core.errors import RunError
+from ssfx.core.errors import ConfigError, RunError
 from ssfx.core.paths import results_dir
 from ssfx.lab.results.store import Store
 
@@ -27,14 +27,17 @@ def _figures(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 )
 @own_components
 @click.option("--check", is_flag=True, help="Draw nothing; fail if a figure in the folder is not what the rows give.")
+@click.option("--latex", is_flag=True, help="Print the numbers of the named figures as tables for LaTeX.")
 @click.option("--json", "as_json", is_flag=True, help="Print what became of every figure as one JSON object.")
-def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool) -> None:
+def figures(names: tuple[str, ...], out: Path | None, check: bool, latex: bool, as_json: bool) -> None:
     """Draw figures, all or the named ones, from the rows of finished runs and of the reference.
 
     Names are like ssfusion.fig11, fig11 where one paper alone has it, or ssfusion for all of a paper. FILE.py is one
     of your own. What has not changed is not drawn again. Fails if a figure's rows cannot be used, or a named one has
     none.
     """
+    if latex and (not names or check or as_json):
+        raise ConfigError("--latex prints tables alone; name figures, as ssfusion.table2, and drop --check and --json")
     figures = chosen(names)
     rows, unreadable = Store(results_dir()).readable(lambda experiment: any(one.reads(experiment) for one in figures))
     folder = out or results_dir() / "figures"
@@ -48,7 +51,9 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool
             click.echo(f"{len(paths)} figures in {folder} are what the rows give")
         return
     drawn = draw_all(names, rows, folder, unreadable=unreadable, placeholders=True)
-    if as_json:
+    if latex:
+        _print_latex(drawn, {one.name: one.title for one in figures})
+    elif as_json:
         _plain(drawn, folder)
     else:
         _tell(drawn, folder)
@@ -59,6 +64,16 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool, as_json: bool
     failed = [one for one in drawn if one.state == "failed" or (names and one.state == "missing")]
     if failed or unreadable:
         raise RunError(f"{len(failed)} figures failed; {len(unreadable)} rows cannot be read")
+
+
+def _print_latex(drawn: Sequence[Drawn], titles: Mapping[str, str]) -> None:
+    """Print the numbers behind each figure as a table of LaTeX, which needs the package booktabs."""
+    import pandas as pd
+
+    for table in (path for one in drawn for path in one.files if path.suffix == ".csv"):
+        read = pd.read_csv(table, dtype=str, keep_default_na=False)
+        caption = titles[table.stem].replace("_", r"\_").replace("%", r"\%")
+        click.echo(read.to_latex(index=False, escape=True, caption=caption, label=f"tab:{table.stem}"))
 
 
 def _plain(drawn: Sequence[Drawn], folder: Path) -> None:

@@ -107,4 +107,4 @@ def _meant(word: str, names: Sequence[str]) -> list[str]:
 
 
 def _plain(word: str) -> str:
-    return re.sub(r"(?<=[a-z])0+(?=\d)", "", word)
+    return re.sub(r"(?<=[a-z])0+(?=\d)", "", re.sub(r"\b(fig|table)(?:ure)?[. _]+(?=\d)", r"\1", word.lower()))

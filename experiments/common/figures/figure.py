@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.common.claims.grouped import grouped
 from experiments.common.claims.verdicts import ON_ONE_CORE, Verdict, counted
+from experiments.common.figures.paper_settings import is_of_paper
 from experiments.common.figures.style import (
     COLUMN_IN,
     ORIGIN_LINE,
@@ -87,10 +88,14 @@ class Figure:
         return str(said(rows)) if said else counted(self.judge(rows))
 
     def shows(self, case: Case) -> bool:
-        """True when the figure needs runs like that of `case`; of shared models only one that says so."""
+        """True when the figure needs runs like that of `case`; of shared models only one that says so.
+
+        A figure of a paper takes no simulations of settings that are not the paper's.
+        """
         if case.sharding != "none" and "sharding" not in self.needs:
             return False
-        return bool(self.needs) and all(_fits(getattr(case, field), value) for field, value in self.needs.items())
+        fits = bool(self.needs) and all(_fits(getattr(case, field), value) for field, value in self.needs.items())
+        return fits and is_of_paper(case)
 
     def reads(self, experiment: str) -> bool:
         """True when the figure needs rows of that experiment."""

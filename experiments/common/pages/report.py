@@ -36,6 +36,7 @@ from experiments.common.figures.figure import Figure
 from experiments.common.figures.timelines import COLOURS as STAGES
 from experiments.common.pages.reproduction import TWICE, by_other_times, is_of, obtained, says_twice, source
 from ssfx.advice.cases import simulate_case
+from ssfx.cli.page import plotly_js, section, tables_of
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import write_atomic
 from ssfx.core.rows import Row
@@ -48,6 +49,10 @@ PACKED = ".packed"
 ROWS_SHOWN = 200
 """Rows of a figure that are listed; their number is said in any case."""
 NUMBERS = ("iteration_s", "throughput_samples_per_s", "sparsify_s", "exposed_comm_s", "sent_bytes", "top1", "f1")
+PLAY = (
+    "ssfx advise model=bert_large,gpt2 cluster=box cluster.nodes=8 cluster.device=a100,rtx4090 cluster.link=25gbe_tcp"
+)
+"""What the last section answers, and the command of such a page."""
 ORIGINS = ("computed", "measured", "emulated", "simulated", "published", "restated", "none")
 
 
@@ -81,6 +86,10 @@ def report_page(rows: Sequence[Row], pictures: Path, paper: str | None = None) -
     if rest:
         shown = "".join(_figure(figure, rows, pictures, figure.name) for figure in rest)
         body.append(f'<section class="paper"><h2 id="others">Other figures</h2>{shown}</section>')
+    body.append(
+        f'<section class="paper"><h2 id="yours">A page to play with</h2><p>{escape(PLAY)} --page FILE.html makes '
+        f"this, also of your own words.</p>{section(tables_of(PLAY.split()[2:]), plotly_js())}</section>"
+    )
     look, work = _look_and_work()
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

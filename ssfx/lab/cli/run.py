@@ -24,7 +24,7 @@ from ssfx.lab.cli.outcome import plain_outcome, print_outcome
 from ssfx.lab.config.plans import check_plans, check_simulations, without_room
 from ssfx.lab.engines import engines
 from ssfx.lab.engines.failure import RunsFailed
-from ssfx.lab.engines.slurm import Slurm
+from ssfx.lab.engines.slurm import Slurm, check_here
 from ssfx.lab.engines.submission import later, slurm_folder, submit
 from ssfx.lab.results.store import Store
 from ssfx.lab.results.wandb_mirror import FILES, mirror
@@ -116,12 +116,14 @@ def _work(
     job: Job, store: Store, *, dry_run: bool, only_failed: bool, fail_fast: bool, printed: bool, no_wait: bool
 ) -> list[Path]:
     """Run what is missing, print how it came out, and return the figures that were drawn; or only list the cases."""
-    if job.engine not in ("simulate", "virtual"):
-        # What only lists or prints answers at once; plans that take a search are checked when runs start.
-        check_plans(job.cases, job.cluster, searched=not (printed or dry_run))
     states = {case.run_id: store.status(case) for case in job.cases}
     wanted = ("failed",) if only_failed else ("failed", "half", "new")
     todo = [case for case in job.cases if states[case.run_id] in wanted]
+    if job.engine == "slurm" and todo and not (printed or dry_run):
+        check_here()  # planning takes minutes
+    if job.engine not in ("simulate", "virtual"):
+        # What only lists or prints answers at once; plans that take a search are checked when runs start.
+        check_plans(job.cases, job.cluster, searched=not (printed or dry_run))
     counts = Counter(states.values())
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
     click.echo(f"{_how(job)}: {len(job.cases)} runs, {counts['finished']} finished{failed}, {len(todo)} to do")
@@ -279,8 +281,12 @@ def _figures(job: Job) -> list[Any]:
 
 def _draw(job: Job, store: Store) -> list[Path]:
     figures = _figures(job)
+    if other := [case for case in job.cases if not any(figure.shows(case) for figure in figures)]:
+        schemes = " ".join(dict.fromkeys(case.scheme for case in other))
+        say(
+            f"no figure shows {len(other)} of the runs ({store.runs} has their rows); ssfx show {schemes} compares them"
+        )
     if not figures:
-        click.echo(f"rows are in {store.runs}; ssfx status shows them, no figure needs experiment={job.experiment}")
         return []
     rows, unreadable = store.readable(lambda experiment: any(figure.reads(experiment) for figure in figures))
     names, folder = [one.name for one in figures], results_dir() / "figures"

@@ -290,7 +290,10 @@ def virtual_case(case: Case, cluster: Cluster, device: str, ranks: int) -> Case:
     if device == "cuda" and here == "cpu":
         raise ConfigError("device=cuda, but there is no GPU here; virtual ranks can train with device=cpu")
     if ranks > case.world_size:
-        raise ConfigError(f"engine.ranks={ranks} is more than the {case.world_size} of {case.cluster}; drop it")
+        raise ConfigError(
+            f"engine.ranks={ranks} is more than the {case.world_size} ranks of cluster={case.cluster}; "
+            f"write engine.ranks={case.world_size}, or a larger cluster, as cluster=64gpu"
+        )
     if cluster.nodes > 1 and ranks % cluster.devices_per_node:
         raise ConfigError(
             f"engine.ranks={ranks} leaves a node of {case.cluster} half full; use a multiple of its "

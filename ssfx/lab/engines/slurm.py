@@ -36,6 +36,12 @@ SETTLE_S = 30.0
 """Seconds that a shared file system may take to show here what a node wrote before its task left the queue."""
 
 
+def check_here() -> None:
+    """ConfigError where nothing can be submitted from here."""
+    if problem := missing():
+        raise ConfigError(f"engine=slurm cannot submit anything, {problem}; use engine=simulate, or a login node")
+
+
 @dataclass
 class Slurm(Engine):
     """Runs each case in a Slurm allocation of its own, as many at a time as Slurm finds nodes for.
@@ -96,8 +102,7 @@ class Slurm(Engine):
         self, cases: Sequence[Case], store: Store, report: Report, stall_timeout_s: float | None, rows: dict[str, Row]
     ) -> dict[str, ArrayTask]:
         """Return where Slurm has each unfinished run, by run id, once those that it had not are submitted."""
-        if problem := missing():
-            raise ConfigError(f"engine=slurm cannot submit anything, {problem}; use engine=simulate, or a login node")
+        check_here()
         check_measured(cases)
         tasks: dict[str, ArrayTask] = {}
         with submitting(store):

@@ -1,0 +1,73 @@
+"""What people call machines and models that ssfx does not have, and the nearest by numbers that it has."""
+
+import re
+from math import inf, log
+
+from ssfx.core.errors import ConfigError
+from ssfx.perf_model.devices import device
+
+_SXM = "cluster.nodes=2 cluster.devices_per_node=8 cluster.inside=nvlink cluster.device="
+MACHINES = {
+    r"p4de?(\.24xlarge)?": f"{_SXM}a100 cluster.link=efa_100 cluster.nics_per_node=4",
+    r"p5en?(\.48xlarge)?": f"{_SXM}h200 cluster.link=efa_400",
+    r"p6-?b200(\.48xlarge)?": f"{_SXM}b200 cluster.link=efa_400",
+    r"(standard_)?nd96is[rf]_h100_v5|ndv5": f"{_SXM}h100 cluster.link=ib_rdma_400",
+    r"(standard_)?nd96isr_h200_v5": f"{_SXM}h200 cluster.link=ib_rdma_400",
+    r"a3-?(high(gpu)?)?(-8g)?": f"{_SXM}h100 cluster.link=eth_100_tcp cluster.inter.gbps=200 cluster.nics_per_node=4",
+    r"a3-?ultra(gpu)?(-8g)?": f"{_SXM}h200 cluster.link=roce_400",
+    r"[dh]gx[_-]?h100": f"{_SXM}h100 cluster.link=ib_rdma_400",
+    r"[dh]gx[_-]?h200": f"{_SXM}h200 cluster.link=ib_rdma_400",
+    r"[dh]gx[_-]?b200": f"{_SXM}b200 cluster.link=ib_rdma_400",
+    r"[dh]gx[_-]?b300": f"{_SXM}b300 cluster.link=ib_rdma_400 cluster.inter.gbps=800",
+    r"gb200[_-]?(nvl?72)?": "cluster.nodes=1 cluster.devices_per_node=72 cluster.inside=nvlink cluster.device=gb200",
+    r"(dgx[_-]?)?spark": "cluster.nodes=2 cluster.devices_per_node=1 cluster.device=gb10 cluster.link=roce_200",
+    r"home|lan|office": "cluster.nodes=2 cluster.devices_per_node=1 cluster.device=rtx4090 cluster.link=eth_1_tcp",
+}
+"""Machines that nobody measured for ssfx, and the words that describe them by data sheets."""
+DECODERS = {
+    **{"gpt2": 0.124, "gpt2_large": 0.774, "gpt2_xl": 1.56, "qwen3_1_7b": 1.7, "bloom_3b": 3.0},
+    **{"llama3_8b": 8.0, "qwen3_8b": 8.2},
+}
+"""Billions of parameters of models that decode text; those of experts count all of them."""
+EXPERTS = {"olmoe_1b_7b": 6.9, "gpt_oss_20b": 20.9, "qwen3_30b_a3b": 30.5}
+ENCODERS = {"bert_base": 0.11, "bert_large": 0.34}
+FAMILIES = {"mixtral|deepseek|moe|a\\d+b|\\dx\\d": EXPERTS, "t5|bert|electra": ENCODERS}
+SIZES = {
+    **{"gpt2_medium": 0.355, "gpt3": 175.0, "deepseek_v3": 671.0, "deepseek_r1": 671.0, "deepseek": 671.0},
+    **{"t5_small": 0.06, "t5_base": 0.22, "t5_large": 0.77, "t5": 0.22, "mixtral": 46.7, "mixtral_8x7b": 46.7},
+    **{"roberta_base": 0.125, "roberta_large": 0.355, "deberta_large": 0.4, "mistral": 7.2, "phi3": 3.8},
+}
+"""Billions of parameters of models that do not say them in their names, or say others."""
+ALIKE = 2.5
+"""A model of so many times the parameters, or of so many times fewer, is another thing."""
+
+
+def machine(name: str) -> str:
+    """Return the words of a cluster=box that a machine, an instance of a cloud or a device is; "" for others."""
+    for pattern, words in MACHINES.items():
+        if re.fullmatch(pattern, name.lower()):
+            return words
+    try:
+        on = device(name).name if re.search(r"\d", name) else ""
+    except ConfigError:
+        return ""
+    inside = "nvlink" if on and "nvlink" in device(on).inside else "pcie"
+    words = (
+        f"cluster.nodes=2 cluster.devices_per_node=8 cluster.device={on} cluster.inside={inside} cluster.link=25gbe_tcp"
+    )
+    return words if on else ""
+
+
+def model_of_size(name: str) -> str:
+    """Return which models have about the size that `name` says, in a sentence; "" where it says none."""
+    text = name.lower().rpartition("/")[2]
+    word = re.sub(r"[^a-z0-9]+", "_", text)
+    said = re.search(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)[_ -]?([bm])(?![a-z0-9])", text.replace("_", "-"))
+    size = SIZES.get(word, float(said[1]) * (1.0 if said[2] == "b" else 1e-3) if said else inf)
+    if size == inf:
+        return ""
+    among = next((kin for pattern, kin in FAMILIES.items() if re.search(pattern, word)), DECODERS)
+    near = sorted((abs(log(other / size)), model) for model, other in among.items())
+    found = [f"{model} ({among[model]:g} B)" for far, model in near if far <= log(ALIKE)][:3]
+    nearest = f"nearest by size: {', '.join(found)}" if found else f"none here is near its {size:g} B parameters"
+    return f"{nearest}; or count your own: model=FILE.py:FUNCTION"
