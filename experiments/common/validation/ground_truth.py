@@ -8,6 +8,8 @@ from experiments.common.validation import published_acpsgd as acpsgd
 from experiments.common.validation import published_mergecomp as mergecomp
 from experiments.common.validation import published_s2reducer as s2reducer
 from experiments.common.validation.exchanges import NAME, exchanges
+from experiments.common.validation.gains import NAME as GAINS
+from experiments.common.validation.gains import gains
 from experiments.common.validation.groups import Group, Part, parts_by, recorded
 from experiments.common.validation.one_gpu import NAME as GPU
 from experiments.common.validation.one_gpu import one_gpu
@@ -149,6 +151,7 @@ NAMES: Mapping[str, Callable[[], list[Group]]] = {
     NAME: exchanges,
     GPU: one_gpu,
     QUALITY: quality,
+    GAINS: gains,
 }
 
 
