@@ -12,7 +12,7 @@ from experiments.common.claims.evidence import MODELS, NEAR
 from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, claims_of, used_by
 from experiments.common.claims.values import LEADS, METHODS, pairs, values
 from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of, outcome_of_order
-from ssfx.advice.trust import trust_in
+from ssfx.advice.trust import trust_besides
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Cell, as_the_paper_ran, cells
 
@@ -84,7 +84,7 @@ def _verdict(claim: PaperClaim, calibration: str, there: Sequence[Cell], given: 
         outcome = "agrees" if all(given) else "disagrees"
         if claim.id in LEADS:
             leads = [lead for cell in there for lead in LEADS[claim.id](cell) or ()]
-            outcome, close = outcome_of_order(leads, error_of(calibration))
+            outcome, close = outcome_of_order(leads, error_of(calibration, claim.id))
         here, paper = f"in {sum(given):.0f} of {len(given)}", "holds"
     else:
         outcome = outcome_of(stated, ends, FITTED if _is_growth(claim) else NEAR if stated[0] == stated[1] else 0.0)
@@ -96,9 +96,9 @@ def _verdict(claim: PaperClaim, calibration: str, there: Sequence[Cell], given: 
     return Verdict(claim.id, outcome, here, "simulated", calibration, why, "", COST, stated, given)
 
 
-def error_of(calibration: str) -> float | None:
-    """Return how far simulated steps of a calibration are off on average; None where that is unknown."""
-    trust = trust_in(calibration)  # type: ignore[arg-type]
+def error_of(calibration: str, claim_id: str) -> float | None:
+    """Return how far simulated steps of other papers than the claim's are off on average; None where unknown."""
+    trust = trust_besides(calibration, claim_id.partition(".")[0])  # type: ignore[arg-type]
     return trust.mean if trust else None
 
 

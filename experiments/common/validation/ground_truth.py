@@ -40,7 +40,6 @@ def published() -> list[Group]:
         *names: Callable[[Pair], str],
         notes: tuple[str, ...],
         unit: Literal["s", "x"] = "x",
-        whole_steps: bool = True,
     ) -> Group:
         """Return a group with a part for every name that a function of `names` gives, in order of appearance.
 
@@ -49,7 +48,7 @@ def published() -> list[Group]:
         claims = claims_by_id()
         pairs = tuple(one.pair(steps) for one in predictions if not claims[one.claim].contradiction)
         parts = tuple(part for name_of in names for part in _named(pairs, name_of))
-        return Group(title, calibrated_on, tested_on, pairs, parts, notes, unit, whole_steps)
+        return Group(title, calibrated_on, tested_on, pairs, parts, notes, unit)
 
     return [
         group(
@@ -104,7 +103,6 @@ def published() -> list[Group]:
                 "SparCML's rounds inside a node are charged like those between nodes",
                 "without communication their step takes about four of their sketch's exchanges (S2-08), here about two",
             ),
-            whole_steps=False,
         ),
         Group(
             "SSFusion: growth of an all-gather from 8 to 64 GPUs",
