@@ -23,6 +23,8 @@ _WORDS = {
     "eth ethernet gbe ge g gb gbit gbps": "^(eth|roce)_",
     "rdma": "^(ib_rdma|roce|efa|slingshot)_",
     "tcp socket sockets": "_tcp",
+    "plugin": "^eth_100_tcp$",
+    "untuned": "_untuned$",
     "ipoib": "^ib_tcp",
     "nvlink nvl nvswitch sxm": "^nvlink",
     "pcie pci gen": "^pcie",
@@ -32,7 +34,7 @@ _WORDS = {
 }
 """Words in what people write, and the kinds that each of them may mean; all of them together mean a kind."""
 _PATTERNS = {word: pattern for words, pattern in _WORDS.items() for word in words.split()}
-_UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}}
+_UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}, "_untuned": {"untuned"}}
 """Kinds that are slower than they could be, and the words without which nobody means them."""
 
 
