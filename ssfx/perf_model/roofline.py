@@ -35,8 +35,8 @@ CONVOLVED = 3
 """Dimensions that the weight of a convolution has more than."""
 
 WINOGRAD_CHANNELS = 16
-"""Channels from which on cuDNN is taken to compute a 3x3 convolution of stride 1 by Winograd's F(2x2, 3x3), where float32
-is not on tensor cores: 16 multiplications for a tile of 2x2 results, in place of 36 (Lavin and Gray 2016)."""
+"""Channels from which on cuDNN is taken to compute a 3x3 convolution of stride 1 by Winograd's F(2x2, 3x3), where
+float32 is not on tensor cores: 16 multiplications for a tile of 2x2 results, in place of 36 (Lavin and Gray 2016)."""
 
 PASSES = ("forward", "backward")
 FORWARD, BACKWARD = 0, 1
