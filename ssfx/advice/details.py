@@ -67,7 +67,7 @@ def _checked(advice: Ranking) -> Iterator[str]:
         yield f"map: {place}"
     for one in (advice.dense, *advice.recommendable[:1]):
         if one.trust:
-            yield f"{one.name}: {one.trust.said}" + (f"; these are all{one.trust.aside}" if one.trust.aside else "")
+            yield f"{one.name}: {one.trust.said}"
     if trust and trust.borrowed:
         kind, group = setting.system.origin.kind, trust.group
         yield f"the error bars are borrowed: systems with {group} costs were scored, none with {kind} ones as here"

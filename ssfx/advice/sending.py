@@ -99,5 +99,5 @@ def _way(collective: str, one: Segment) -> str:
     if collective in SUMS:
         return _SUMMED.get(name_of(one.compressor), "sums of agreed positions")
     if collective.startswith("all_gather"):
-        return "gathered selections" if build(one.compressor).sparse else "gathered values of few bits"
+        return "gathered selections" if one.density < 1 else "gathered values of few bits"
     return collective

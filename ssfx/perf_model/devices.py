@@ -36,7 +36,7 @@ _USUAL = {
     "host_s": HOST_S,
     "inside": {"pcie": "pcie4_peer"},
 }
-_MAY = (*_USUAL, "title", "source", "assumption", "tensor_source", "tensor_flops")
+_MAY = (*_USUAL, "title", "source", "assumption", "tensor_source", "tensor_flops", "winograd")
 """The keys that a file of a device must and may have; see docs/clusters.md."""
 
 SIXTEEN_BIT = ("bf16", "fp16", "fp8")
@@ -82,6 +82,8 @@ class Device:
     code does it, or as the device is the host."""
     inside: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Kinds of links (of links.json) to other such devices of its node, by their family: "pcie", "nvlink"."""
+    winograd: bool = False
+    """Whether 3x3 convolutions take fewer multiplications than counted, as where float32 is not on tensor cores."""
     precision: str = "fp32"
     """What `conv_flops`, `matmul_flops` and `activation_bytes` are of; see `at`."""
     activation_bytes: int = 4
@@ -133,6 +135,7 @@ class Device:
             assumption=f"precision={precision}: tensor cores in convolutions and matrix products; {what}",
             precision=precision,
             activation_bytes=2 if precision in SIXTEEN_BIT else 4,
+            winograd=False,
         )
 
     @property

@@ -25,6 +25,8 @@ _WORDS = {
     "wan internet sites": "^wan_",
     "rdma": "^(ib_rdma|roce|efa|slingshot)_",
     "tcp socket sockets": "_tcp",
+    "plugin": "^eth_100_tcp$",
+    "untuned": "_untuned$",
     "ipoib": "^ib_tcp",
     "nvlink nvl nvswitch sxm": "^nvlink",
     "pcie pci gen": "^pcie",
@@ -48,7 +50,7 @@ _OTHERS = {
 }
 """What people call links that are no family here, and the nearest by numbers."""
 _PATTERNS = {word: pattern for words, pattern in _WORDS.items() for word in words.split()}
-_UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}}
+_UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}, "_untuned": {"untuned"}}
 """Kinds that are slower than they could be, and the words without which nobody means them."""
 
 

@@ -5,11 +5,13 @@ An operator takes the longer of computing and moving its data, each at a stated 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
+from math import ceil, sqrt
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.origin import BEWARE, Origin
 from ssfx.perf_model.devices import HOST_S, SIXTEEN_BIT, Device, device
-from ssfx.perf_model.operator_counts import ModelWork, model_work
+from ssfx.perf_model.operator_counts import COLUMNS, ModelWork, model_work
 from ssfx.planning.profile import Profile
 
 STEP_TRAFFIC = {"sgd": 5, "adam": 7, "adamw": 7, "muon": 5}
@@ -31,6 +33,10 @@ and gradient. ResNet-152 on one H200 had 3.6 to 4.4."""
 
 CONVOLVED = 3
 """Dimensions that the weight of a convolution has more than."""
+
+WINOGRAD_CHANNELS = 16
+"""Channels from which on cuDNN is taken to compute a 3x3 convolution of stride 1 by Winograd's F(2x2, 3x3), where
+float32 is not on tensor cores: 16 multiplications for a tile of 2x2 results, in place of 36 (Lavin and Gray 2016)."""
 
 PASSES = ("forward", "backward")
 FORWARD, BACKWARD = 0, 1
@@ -98,11 +104,41 @@ def busy_s(work: ModelWork, target: Device, batch_size: int, again: bool) -> lis
 
     `again`: forward comes back before a gradient; its tensors share it as in forward.
     """
-    rows = [row_s(row, target, batch_size) for row in work.rows]
-    forward, backward = ([rows[i] for i in which] for which in (work.forward, work.backward))
+    fewer = fewer_by_winograd(work) if target.winograd else [1.0] * len(work.tensors)
+
+    @cache
+    def seconds(row: int, less: float) -> float:
+        return row_s(work.rows[row], replace(target, conv_flops=target.conv_flops * less), batch_size)
+
+    forward, backward = (
+        [seconds(row, less) for row, less in zip(rows, fewer, strict=True)] for rows in (work.forward, work.backward)
+    )
     if again:
         backward = [gap + more for gap, more in zip(backward, forward, strict=True)]
     return [sum(forward), *backward]
+
+
+def fewer_by_winograd(work: ModelWork) -> list[float]:
+    """Return for each tensor how many times fewer multiplications its layer takes by Winograd's algorithm; else 1.0.
+
+    The sides of what a layer reads and writes follow from its operations and bytes in forward, and so does its stride.
+    """
+    _, conv, _, moved, *_ = range(len(COLUMNS))
+    layers = [spec.name.rpartition(".")[0] for spec in work.tensors]
+    counts: dict[str, list[float]] = {}
+    for layer, row in zip(layers, work.forward, strict=True):
+        flops, nbytes = counts.get(layer, (0.0, 0.0))
+        counts[layer] = [flops + work.rows[row][conv], nbytes + work.rows[row][moved]]
+    fewer = dict.fromkeys(layers, 1.0)
+    for layer, spec in zip(layers, work.tensors, strict=True):
+        flops, nbytes = counts[layer]
+        if spec.shape[2:] == (3, 3) and spec.shape[1] >= WINOGRAD_CHANNELS and flops:
+            out, into = spec.shape[:2]
+            written = flops / (2 * 9 * out * into)
+            read = (nbytes / 4 - out * written) / into
+            if read < 2 * written:
+                fewer[layer] = max(1.0, 9 * written / (16 * ceil(0.5 * sqrt(written) - 1e-6) ** 2))
+    return [fewer[layer] for layer in layers]
 
 
 def launches(work: ModelWork, precision: str, again: bool) -> list[float]:

@@ -15,7 +15,7 @@ from ssfx.advice.ranking import ranges
 from ssfx.advice.screen import facts
 from ssfx.advice.sending import recorded_spec
 from ssfx.advice.setting import TUNED
-from ssfx.advice.trust import Trust, trust_in, trust_in_sending
+from ssfx.advice.trust import Trust, trust_besides, trust_in, trust_in_sending
 from ssfx.config.advice_question import resolve_setting
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.errors import ConfigError
@@ -155,31 +155,46 @@ def test_trust_is_that_of_the_group_of_the_same_kind(tmp_path):
 
 
 def test_trust_in_a_way_of_sending_is_of_its_network_and_of_five_comparisons_at_least(tmp_path):
-    path = tmp_path / "validation.json"
+    path, tcp, node = tmp_path / "validation.json", "GPUs over TCP", "GPUs of one machine"
 
-    def scored(sent, network, mean, count):
-        return {"sent": sent, "network": network, "mean": mean, "max": 2 * mean, "count": count}
+    def scored(sent, network, mean, count, **paper):
+        return {"sent": sent, "network": network, "mean": mean, "max": 2 * mean, "count": count, **paper}
 
-    tcp = "GPUs over TCP"
     ways = [scored("low-rank sums", tcp, 0.2, 3), scored("dense sums", tcp, 0.05, 5), scored("a2a", tcp, 0.01, 1)]
+    ways += [scored("halves", node, 0.02, 4, paper="one"), scored("halves", node, 0.04, 4, paper="other")]
     total = {"mean": 0.1, "max": 0.4, "count": 90}
     near = {**total, "ways": [scored("low-rank sums", "CPUs", 0.07, 9), scored("micro", "CPUs", 0.3, 9)]}
     path.write_text(json.dumps({"published": {**total, "ways": ways}, "recorded": near}))
-    told = {
-        one: trust_in_sending("published", [one], tcp, path) for one in ("dense sums", "low-rank sums", "a2a", "micro")
-    }
-    assert {name: (one.mean, one.count, one.few) for name, one in told.items()} == {
+    names = ("dense sums", "low-rank sums", "a2a", "micro", "halves")
+    told = {one: trust_in_sending("published", [one], tcp, path) for one in names}
+    assert {name: (round(one.mean, 9), one.count, one.few) for name, one in told.items()} == {
         "dense sums": (0.05, 5, None),
         "low-rank sums": (0.2, 3, 3),  # further off than all others
         "a2a": (0.1, 90, 1),
         "micro": (0.1, 90, 0),
+        "halves": (0.03, 8, 0),  # of both papers, on another network
     }
     assert all(one.network == tcp for one in told.values()), "never another network than was asked about"
     assert "too few for an error bar" in told["low-rank sums"].said
     assert told["a2a"].said == "10% off on average, at worst 40% (90 published steps); one of a2a over TCP"
+    assert told["halves"].said == "3% off on average, at worst 8% (8 steps of halves, none over TCP)"
     assert "CPUs" not in told["micro"].said
-    assert trust_in_sending("published", ["dense sums", "low-rank sums"], tcp, path).mean == 0.2
+    assert trust_in_sending("published", ["dense sums", "low-rank sums"], tcp, path) == told["low-rank sums"]
     assert trust_in_sending("published", ["low-rank sums", "s2_sketch"], tcp, path) is None
+    besides = {paper: trust_besides("nominal", paper, path) for paper in ("one", "other", "ssfusion")}
+    assert {paper: one and (one.mean, one.count) for paper, one in besides.items()} == {
+        "one": (0.04, 4),
+        "other": (0.02, 4),
+        "ssfusion": None,  # of selections no step is here
+    }
+
+
+def test_every_whole_step_counts():
+    """S2 Reducer's two, which are seven times too fast, too: "Checked" names it."""
+    whole, sketch = trust_in("nominal"), trust_in_sending("nominal", ["s2_sketch"], "GPUs over TCP")
+    assert whole.max > 6
+    assert sketch.mean > 3
+    assert trust_in_sending("nominal", ["dense sums"], "GPUs over TCP").mean < 0.05
 
 
 def test_a_quality_is_known_of_networks_that_were_recorded_only():

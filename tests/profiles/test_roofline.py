@@ -8,7 +8,7 @@ import pytest
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.devices import device, device_names
 from ssfx.perf_model.operator_counts import counted, model_work
-from ssfx.perf_model.roofline import analytic_profile, eager, launches, row_s, step_s
+from ssfx.perf_model.roofline import analytic_profile, eager, fewer_by_winograd, launches, row_s, step_s
 from ssfx.perf_model.shipped_profiles import load_shipped, measured_profile, profile_on, shipped_dir
 from ssfx.planning.profile import Profile
 
@@ -44,8 +44,8 @@ def test_a_row_takes_the_longer_of_computing_and_moving(row, batch_size, expecte
 
 @pytest.mark.parametrize("name", counted())
 def test_a_profile_is_the_sum_of_its_rows(name):
-    work, target = model_work(name), device("v100s")
-    profile = analytic_profile(name, "v100s", 3, host_s=0.0)
+    work, target = model_work(name), device("rtx3090")
+    profile = analytic_profile(name, "rtx3090", 3, host_s=0.0)
     assert profile.tensors == work.tensors
     assert profile.forward_s == pytest.approx(sum(row_s(work.rows[i], target, 3) for i in work.forward), rel=1e-4)
     again = profile.forward_s if work.recompute else 0.0
@@ -53,8 +53,40 @@ def test_a_profile_is_the_sum_of_its_rows(name):
     assert profile.backward_s == pytest.approx(backward_s + again, rel=1e-4)
     assert profile.forward_s > 0
     assert profile.backward_s > profile.forward_s or name.endswith("_mini")  # of those, launches are most of it
-    assert (profile.batch_size, profile.device, profile.ranks) == (3, "v100s", 1)
+    assert (profile.batch_size, profile.device, profile.ranks) == (3, "rtx3090", 1)
     assert Profile.from_json(profile.to_json()) == profile
+
+
+def test_strided_and_narrow_convolutions_take_every_multiplication_and_others_fewer():
+    """16 for a tile of 2x2 results in place of 36; a tile at the edge of 7x7 is computed whole."""
+    work = model_work("resnet50")
+    fewer = dict(zip((spec.name for spec in work.tensors), fewer_by_winograd(work), strict=True))
+    assert fewer["layer2.1.conv2.weight"] == pytest.approx(36 / 16)
+    assert fewer["layer4.1.conv2.weight"] == pytest.approx(9 * 49 / (16 * 16))
+    assert {fewer[f"{layer}.weight"] for layer in ("layer2.0.conv2", "layer2.1.conv1", "conv1", "fc")} == {1.0}
+    vgg = model_work("vgg16")
+    kinds = dict(zip((spec.name for spec in vgg.tensors), fewer_by_winograd(vgg), strict=True))
+    assert (kinds["features.0.weight"], kinds["features.28.bias"]) == (1.0, pytest.approx(36 / 16))
+
+
+@pytest.mark.parametrize(
+    ("on", "model", "batch", "per_s"),
+    [
+        ("p100", "resnet50", 64, 219),
+        ("p100", "resnet152", 64, 91.8),
+        ("p100", "vgg16", 64, 154),
+        ("rtx2080ti", "resnet50", 64, 294),
+        ("rtx2080ti", "resnet152", 32, 110),
+        ("v100", "resnet50", 64, 405),
+        ("v100", "resnet50", 128, 367.29),
+        ("v100", "resnet152", 32, 155),
+    ],
+)
+def test_public_records_of_one_gpu_are_met(on, model, batch, per_s):
+    """TensorFlow's benchmarks of May 2017 (P100, with variables on the host), Lambda's of 2018 (lambdalabs.com, 2080 Ti
+    and V100), DLPerf's of NVIDIA's PyTorch example (V100, batch 128), all in float32.
+    """
+    assert analytic_profile(model, on, batch, optimizer="sgd").alone_s() == pytest.approx(batch / per_s, rel=0.2)
 
 
 @pytest.mark.parametrize("name", device_names())

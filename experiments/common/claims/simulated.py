@@ -6,13 +6,14 @@ The reason says what could be gained at most, and which orders are too close to 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 
 from experiments.common.claims.evidence import MODELS, NEAR
 from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, claims_of, used_by
 from experiments.common.claims.values import LEADS, METHODS, pairs, values
 from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of, outcome_of_order
-from ssfx.advice.trust import trust_in
+from ssfx.advice.trust import trust_besides
 from ssfx.core.rows import Row
 from ssfx.lab.results.comparisons import Cell, as_the_paper_ran, cells
 
@@ -25,6 +26,9 @@ NAMES = {**MODELS, "GPT2-XL": "gpt2_xl", "BLOOM-3B": "bloom_3b", "modelA": "bert
 """Models of the ledger; the last two are not named in the paper and have about the ratio of sizes that its times do."""
 NO_RATIO = "no ratio: the other scheme has next to nothing to reduce here"
 EXPOSED = "a ratio of what overlap leaves over, and the paper does not say that its communication is only that"
+OF_SPEED = ("throughput_speedup", "ordering")
+"""Metrics of claims about methods that select; times and memory are those of a plan, whatever it sends."""
+ALL_DENSE = "the plan of a method that the claim is about sends everything dense, over twice the density asked for"
 AT_MOST = ("ssfusion.fig9.ar_marginal",)
 """Growths that the paper calls marginal: less growth agrees, too."""
 COST = "about a minute on one core"
@@ -36,7 +40,8 @@ DENSE = "ddp"
 def judged(artifact: str, rows: Sequence[Row]) -> list[Verdict]:
     """Return the verdicts on a figure of the paper to which its simulated rows speak, by claim and calibration.
 
-    They are held against the methods as the paper ran them, where these were simulated, and not at their best. An
+    They are held against the methods as the paper ran them, where these were simulated, and not at their best. What
+    then sends everything dense is no sparsifier, and is left out; where nothing else is there, nothing compares. An
     ordering agrees where it holds in every setting.
     """
     settings = [as_the_paper_ran(cell) for cell in cells(rows)]
@@ -46,8 +51,12 @@ def judged(artifact: str, rows: Sequence[Row]) -> list[Verdict]:
             continue
         for calibration in sorted({cell.calibration for cell in settings}):
             there = [cell for cell in settings if cell.calibration == calibration and meets(claim, cell)]
-            if given := tuple(values(claim, there)):
-                verdicts.append(_verdict(claim, calibration, there, given))
+            sparse = [_that_select(cell) for cell in there] if claim.metric in OF_SPEED else there
+            if given := tuple(values(claim, sparse)):
+                verdicts.append(_verdict(claim, calibration, sparse, given))
+            elif given := tuple(values(claim, there)):
+                found = _verdict(claim, calibration, there, given)
+                verdicts.append(replace(found, outcome="not comparable", reason=ALL_DENSE))
     return verdicts
 
 
@@ -73,6 +82,11 @@ def claim_columns(artifact: str, rows: Sequence[Row]) -> list[dict[str, str | fl
     ]
 
 
+def _that_select(cell: Cell) -> Cell:
+    """Return the cell without schemes that were asked for a density and send everything dense."""
+    return replace(cell, rows={label: row for label, row in cell.rows.items() if not cell.sent(label)})
+
+
 def _verdict(claim: PaperClaim, calibration: str, there: Sequence[Cell], given: tuple[float, ...]) -> Verdict:
     """Return the verdict on a claim of the values that the cells of a calibration give for it."""
     stated, ends = _stated(claim), (min(given), max(given))
@@ -84,7 +98,7 @@ def _verdict(claim: PaperClaim, calibration: str, there: Sequence[Cell], given: 
         outcome = "agrees" if all(given) else "disagrees"
         if claim.id in LEADS:
             leads = [lead for cell in there for lead in LEADS[claim.id](cell) or ()]
-            outcome, close = outcome_of_order(leads, error_of(calibration))
+            outcome, close = outcome_of_order(leads, error_of(calibration, claim.id))
         here, paper = f"in {sum(given):.0f} of {len(given)}", "holds"
     else:
         outcome = outcome_of(stated, ends, FITTED if _is_growth(claim) else NEAR if stated[0] == stated[1] else 0.0)
@@ -96,9 +110,9 @@ def _verdict(claim: PaperClaim, calibration: str, there: Sequence[Cell], given: 
     return Verdict(claim.id, outcome, here, "simulated", calibration, why, "", COST, stated, given)
 
 
-def error_of(calibration: str) -> float | None:
-    """Return how far simulated steps of a calibration are off on average; None where that is unknown."""
-    trust = trust_in(calibration)  # type: ignore[arg-type]
+def error_of(calibration: str, claim_id: str) -> float | None:
+    """Return how far simulated steps of other papers than the claim's are off on average; None where unknown."""
+    trust = trust_besides(calibration, claim_id.partition(".")[0])  # type: ignore[arg-type]
     return trust.mean if trust else None
 
 

@@ -108,7 +108,9 @@ def _gap_widens(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
             yield float(all(a < b for a, b in pairwise(gains)))
 
 
-def _dense_order(cell: Cell) -> list[float]:
+def _dense_order(cell: Cell) -> list[float] | None:
+    if not all(name in cell.rows for name in ("oktopk", "spardl", "espresso", "omgs")):
+        return None
     reducing, gathering = (
         [cell.value(scheme, SPEED) for scheme in pair] for pair in (("oktopk", "spardl"), ("espresso", "omgs"))
     )
@@ -117,7 +119,8 @@ def _dense_order(cell: Cell) -> list[float]:
 
 def _more_on_slow_networks(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     by_rate = sorted(cells, key=lambda cell: float(cell.options.get("inter.gbps", "inf")))
-    gains = [cell.value("ssfusion_oi", SPEED) / cell.value("ssfusion_o", SPEED) for cell in by_rate]
+    both = [cell for cell in by_rate if {"ssfusion_oi", "ssfusion_o"} <= set(cell.rows)]
+    gains = [cell.value("ssfusion_oi", SPEED) / cell.value("ssfusion_o", SPEED) for cell in both]
     if len(gains) > 1:
         yield float(all(a > b for a, b in pairwise(gains)))
 
@@ -129,13 +132,18 @@ def _close(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
 
 def _spardl_backward(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
     for cell in cells:
-        backward = {scheme: cell.value(scheme, "backward_s") for scheme in (*BASELINES, "ssfusion_oi")}
+        if not {"spardl", "oktopk"} <= set(cell.rows):
+            continue
+        schemes = [scheme for scheme in (*BASELINES, "ssfusion_oi") if scheme in cell.rows]
+        backward = {scheme: cell.value(scheme, "backward_s") for scheme in schemes}
         less = cell.value("spardl", "exposed_comm_s") < cell.value("oktopk", "exposed_comm_s")
         yield float(less and backward.pop("spardl") > max(backward.values()))
 
 
-def _like_joint(cell: Cell) -> list[float]:
+def _like_joint(cell: Cell) -> list[float] | None:
     """Return by how much selective is before per-tensor, and, where it is not CLOSE to joint, by how much it is off."""
+    if not {"fused_all", "ssfusion_naive", "per_tensor"} <= set(cell.rows):
+        return None
     joint, selective, each = (
         cell.value(scheme, "iteration_s") for scheme in ("fused_all", "ssfusion_naive", "per_tensor")
     )

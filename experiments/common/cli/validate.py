@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from experiments.common.validation.exchanges import NAME as EXCHANGES
+from experiments.common.validation.gains import HEADINGS, TITLE, answers, lines, log_error, right_signs
+from experiments.common.validation.gains import NAME as GAINS
 from experiments.common.validation.groups import Group
 from experiments.common.validation.one_gpu import COMPRESSORS, STEPS
 from experiments.common.validation.quality import BY_NETWORK, BY_RATIO
@@ -29,6 +31,8 @@ MOST_BEYOND = 0.15
 """Greatest mean error of the part of recorded iterations beyond compute, simulated from calibration alone."""
 LEAST_ORDERED = 0.85
 """Least share of right orderings of all published groups together."""
+MOST_LOG_ERROR, LEAST_SIGNS = 0.25, 0.90
+"""Greatest mean |log ratio| of published gains, and the least share of them whose sign is right."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Goal:
     limit: float
     found: float
     at_most: bool = True
+    percent: bool = True
 
     @property
     def met(self) -> bool:
@@ -47,6 +52,8 @@ class Goal:
 
     def __str__(self) -> str:
         word = "at most" if self.at_most else "at least"
+        if not self.percent:
+            return f"{self.what} {word} {self.limit:g}: {self.found:.2f}"
         return f"{self.what} {word} {100 * self.limit:.0f} %: {100 * self.found:.1f} %"
 
 
@@ -58,6 +65,9 @@ def goals(groups: Sequence[Group]) -> list[Goal]:
             found.append(Goal(f"mean error, {group.name}", MOST_ERROR[group.name], group.total.mean))
         if group.name == BLIND and (beyond := group.beyond()):
             found.append(Goal(f"mean error, {group.name}, part beyond compute", MOST_BEYOND, beyond.mean))
+        if group.name == TITLE:
+            found.append(Goal(f"mean |log ratio|, {TITLE}", MOST_LOG_ERROR, log_error(answers()), percent=False))
+            found.append(Goal(f"right signs, {TITLE}", LEAST_SIGNS, right_signs(answers()), at_most=False))
     right, of = orderings(published(groups))
     if of:
         found.append(Goal("right orderings, published", LEAST_ORDERED, right / of, at_most=False))
@@ -66,7 +76,7 @@ def goals(groups: Sequence[Group]) -> list[Goal]:
 
 def published(groups: Sequence[Group]) -> list[Group]:
     """Return the groups of published numbers."""
-    others = (BLIND, EXCHANGES, STEPS, COMPRESSORS, BY_NETWORK, BY_RATIO, ROUNDS)
+    others = (BLIND, EXCHANGES, STEPS, COMPRESSORS, BY_NETWORK, BY_RATIO, ROUNDS, TITLE)
     return [group for group in groups if not group.name.startswith(others)]
 
 
@@ -79,7 +89,7 @@ _MOST_INVERSIONS = 12
 
 
 @click.command()
-@click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges|gpu|quality|rounds]...")
+@click.argument("groups", nargs=-1, metavar="[recorded|published|exchanges|gpu|quality|rounds|gains]...")
 @click.option("--detail", is_flag=True, help="Also every set's scores, what came out inverted, and every prediction.")
 @click.option("--parts", is_flag=True, help="Also the parts of recorded iterations, simulated and actual.")
 @click.option("--json", "as_json", is_flag=True, help="Print scores of all groups and sets, and goals, as JSON.")
@@ -90,6 +100,7 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
     papers print. exchanges: formulas of links, against public logs of nccl-tests. gpu: nominal times of steps and of
     compressors, against what one H200 took. quality: the law of extra steps, against long runs that it has not seen.
     rounds: bandwidths that local updates need, against a published simulation.
+    gains: what others gained by a method over dense training, against the simulated gain of the same words.
     """
     from experiments.common.validation.ground_truth import NAMES, load
 
@@ -116,6 +127,9 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
         if parts and group.comparisons:
             click.echo()
             _show_parts(group)
+    if GAINS in groups:
+        click.echo()
+        print_table(HEADINGS, lines(), right={"theirs", "ours", "ratio"})
     if not detail:
         click.echo()
         say("every set of each group, reasons and predictions: ssfx validate --detail", "  ", "")
@@ -154,8 +168,9 @@ def _summary(groups: Sequence[Group]) -> None:
             _sets_of(group, "formulas of exchanges")
         elif group.name == ROUNDS:
             _sets_of(group, "rounds, published simulation")
-        elif group.name in (STEPS, COMPRESSORS, BY_NETWORK, BY_RATIO):
-            _sets_of(group, f"nominal, {group.name}" if group.name in (STEPS, COMPRESSORS) else f"blind, {group.name}")
+        elif group.name in (STEPS, COMPRESSORS, BY_NETWORK, BY_RATIO, TITLE):
+            kind = "nominal" if group.name in (STEPS, COMPRESSORS) else "blind"
+            _sets_of(group, TITLE if group.name == TITLE else f"{kind}, {group.name}")
             worst = group.total.worst
             say(f"worst: {worst.panel}, {100 * worst.error:+.0f} %", "    ", "  ")
             for note in group.notes:

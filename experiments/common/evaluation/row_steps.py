@@ -181,7 +181,7 @@ def judge_orders(rows: Sequence[Row], rules: dict[str, Rule]) -> list[Verdict]:
                 holds, words = rule(steps)
                 why = ""
                 if isinstance(holds, list):
-                    holds, why = outcome_of_order(holds, error_of(calibration))
+                    holds, why = outcome_of_order(holds, error_of(calibration, claim_id))
                 verdicts.append(says(claim_id, holds, words, why, source="simulated", calibration=calibration))
     return verdicts
 

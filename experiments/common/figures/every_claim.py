@@ -11,7 +11,7 @@ from experiments.common.claims.evidence import evidence
 from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, ledgers, used_by
 from experiments.common.claims.verdicts import JUDGED, Verdict, headline
 from experiments.common.figures.figure import Figure
-from ssfx.advice.trust import Trust, trust_in
+from ssfx.advice.trust import Trust, trust_besides
 from ssfx.core.errors import SsfxError
 from ssfx.core.rows import Row
 
@@ -93,15 +93,15 @@ def _as_it_counts(verdict: Verdict, claim: PaperClaim) -> Verdict:
         return replace(verdict, outcome="not comparable", reason=USED)
     if verdict.outcome in JUDGED and verdict.source != "restated" and claim.contradiction:
         return replace(verdict, outcome="not comparable", reason=claim.contradiction)
-    return within_error(verdict, claim, trust_in("nominal"))
+    return within_error(verdict, claim, trust_besides("nominal", claim.id.partition(".")[0]))
 
 
 def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Verdict:
     """Return the verdict, "within error" where a simulated time or speedup is no further off than simulated steps are.
 
-    That is the mean of all published steps: neither agreement nor disagreement can be told. Gains in percent are left
-    out: a small difference of times is a large one of gains. A speedup that is so small that no effect at all would
-    pass, too, is not tested.
+    That is the mean of other papers' steps that send alike: neither agreement nor disagreement can be told. Gains in
+    percent are left out: a small difference of times is a large one of gains. A speedup that is so small that no effect
+    at all would pass, too, is not tested.
     """
     unit = (claim.unit or "").partition("(")[0].strip()
     if verdict.source != "simulated" or verdict.outcome != "disagrees" or unit not in TIMES or trust is None:
@@ -111,7 +111,7 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     off = max(abs(value / verdict.stated[0] - 1) for value in verdict.values)
     if off > trust.mean:
         return verdict
-    why = f"{off:.0%} off, and published steps are {trust.mean:.0%} off on average in simulation; {verdict.reason}"
+    why = f"{off:.0%} off, and other papers' steps are {trust.mean:.0%} off on average in simulation; {verdict.reason}"
     if unit == "x" and abs(1 / verdict.stated[0] - 1) <= trust.mean:
         return replace(verdict, outcome="not comparable", reason=f"{why}: no effect at all would pass, too")
     return replace(verdict, outcome="within error", reason=why)

@@ -54,7 +54,7 @@ class Gains:
         table = [line for cell in shown for line in self.table(cell)]
         auto = any(map(auto_of, shown))
         count = len(BASELINES) + auto if self.lines == "rivals" else len({self.at(cell)[1] for cell in shown})
-        drawn = [*shown, *map(as_the_paper_ran, shown)] if self.lines == "rivals" else shown
+        drawn = [*shown, *map(as_the_paper_ran, shown)]
         values = [100 * value for cell in drawn for one in BASELINES if (value := gain(cell, one)) is not None]
         values += [100 * value for cell in shown if (value := over_auto(cell)) is not None]
         limits = max(LIMITS[0], min(-20.0, *values) - 5), min(LIMITS[1], max(115.0, *values) + 5)
@@ -75,7 +75,12 @@ class Gains:
             )
         for axis in grid[-1]:
             axis.set_xlabel("throughput of SSFusion over the rival's, less one (%)")
-        frame(figure, what.title, ORIGIN, ncols=4 if self.lines == "settings" else 6)
+        text = ORIGIN
+        if self.lines == "settings" and any(as_the_paper_ran(cell) is not cell for cell in shown):
+            text += " Methods as the paper ran them."
+        if any(_dense(as_the_paper_ran(cell), one) for cell in shown for one in BASELINES):
+            text += " d: SSFusion or the rival sends everything dense there."
+        frame(figure, what.title, text, ncols=4 if self.lines == "settings" else 6)
         return figure, [*table, *claim_columns(what.name, rows)]
 
     def table(self, cell: Cell) -> list[dict[str, Any]]:
@@ -114,8 +119,8 @@ class Gains:
                     size = SIZES.get(gpus, 18)
                     _point(axis, y, gain(cell, rival), "o", size, "#0072b2", f"{gpus} GPUs")
                     if (ran := as_the_paper_ran(cell)) is not cell:
-                        said = "as the paper ran them"
-                        _point(axis, y + 0.22, gain(ran, rival), "o", size, "none", said, edge="#d55e00")
+                        said, mark = "as the paper ran them", _dense(ran, rival)
+                        _point(axis, y + 0.22, gain(ran, rival), "o", size, "none", said, edge="#d55e00", mark=mark)
             names += [LABEL] * auto
             if auto and not any(map(auto_of, part)):
                 say_absent(axis, len(BASELINES))
@@ -131,7 +136,9 @@ class Gains:
                 for number, rival in enumerate(BASELINES):
                     shift = 0.09 * (number - (len(BASELINES) - 1) / 2)
                     colour, label = scheme_colour(rival), f"over {scheme_name(rival)}"
-                    _point(axis, y + shift, gain(cell, rival), MARKERS[rival], 20, colour, label)
+                    ran = as_the_paper_ran(cell)
+                    at, mark = y + shift, _dense(ran, rival)
+                    _point(axis, at, gain(ran, rival), MARKERS[rival], 20, colour, label, mark=mark)
                 _point(axis, y + 0.36, over_auto(cell), "d", 18, COLOUR, f"over {LABEL}")
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(range(len(names)), names)
@@ -145,6 +152,11 @@ def gain(cell: Cell, scheme: str) -> float | None:
     if scheme == SUBJECT or not all(one in cell.rows and cell.fits(one) for one in (scheme, SUBJECT)):
         return None
     return cell.value(SUBJECT, SPEED) / cell.value(scheme, SPEED) - 1
+
+
+def _dense(cell: Cell, rival: str) -> str:
+    """Return the letter of a gain of which one side sends everything dense, whatever density was asked for."""
+    return "d" * any(name in cell.rows and cell.sent(name) == "dense" for name in (rival, SUBJECT))
 
 
 def over_auto(cell: Cell) -> float | None:
@@ -182,13 +194,23 @@ def _draw_band(axis: Axes, y: float, ranges: Sequence[tuple[float, float]]) -> N
 
 
 def _point(
-    axis: Axes, y: float, value: float | None, marker: str, size: float, colour: str, label: str, edge: str = ""
+    axis: Axes,
+    y: float,
+    value: float | None,
+    marker: str,
+    size: float,
+    colour: str,
+    label: str,
+    edge: str = "",
+    mark: str = "",
 ) -> None:
     if value is None:
         return
     x = min(max(100 * value, LIMITS[0]), LIMITS[1])
     edges: dict[str, Any] = {"edgecolors": edge, "linewidths": 0.8} if edge else {"linewidths": 0}
     axis.scatter([x], [y], s=size, marker=marker, facecolors=colour, label=label, zorder=3, **edges)
+    if mark:
+        axis.annotate(mark, (x, y), (3.5, 0), textcoords="offset points", va="center", fontsize=5.5)
     if x != 100 * value:
         axis.annotate(
             f"{100 * value:+.0f} %", (x, y), (-3, 0), textcoords="offset points", ha="right", va="center", fontsize=5.5

@@ -129,7 +129,7 @@ def frame(figure: Canvas, title: str, origin: str, ncols: int = 6) -> None:
         handles, labels = axis.get_legend_handles_labels()
         keys |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in keys}
     height_in = figure.get_figheight()
-    below = caption_text(origin.splitlines(), figure.get_figwidth() * 1.2)
+    below = caption_text(origin.splitlines(), figure.get_figwidth() * 1.1)
     lines = -(-len(keys) // ncols)
     top, bottom = 0.3 + 0.16 * lines, 0.14 + 0.1 * (below.count("\n") + 1)
     figure.text(0.01, 1 - 0.07 / height_in, title, va="top", fontweight="bold", fontsize=8)

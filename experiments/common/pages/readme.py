@@ -15,6 +15,7 @@ from experiments.common.pages.models import analytic_block, models_block
 from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
 from experiments.common.pages.recorded_runs import steps_block as gpu_steps_block
 from experiments.common.pages.reproduction import IMAGES, paper_blocks, status_block
+from experiments.common.validation.gains import HEADINGS, lines
 from experiments.common.validation.ground_truth import NAMES, load
 from ssfx.advice import advise
 from ssfx.config.advice_question import resolve_setting
@@ -85,6 +86,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
         },
         VALIDATION: {
             "scores": scores_block(),
+            "gains": table(HEADINGS, lines()),
             "gpu": gpu_steps_block(),
             "trainings": trainings_block(),
             "conditions": conditions_block(IMAGES / "ssfusion.conditions.csv"),

@@ -2,9 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from experiments.common.claims.grouped import grouped
 from experiments.common.validation.ground_truth import load
 from experiments.common.validation.recorded import EXPERIMENT, PLANS, write_plans
 from experiments.common.validation.scores import Pair, by_way, score
@@ -16,24 +17,24 @@ from ssfx.lab.results.store import Store
 def scores() -> dict[str, dict[str, Any]]:
     """Return what `ssfx advise` draws error bars from: recorded runs, and published times and ratios of iterations.
 
-    Of each, and of each kind of network and way of sending in it: {mean, max, count}; "ways" has those of the latter.
+    Of each, and of each kind of network, way of sending in it and paper: {mean, max, count}; "ways" has the latter.
     A ratio of two steps counts for the ways of both but for dense sums, which only ratios of dense steps count for.
-    "aside" has the steps of groups of communication, which a mean of all would be decided by, under their paper's name.
     """
-    recorded, published = load("recorded")[0], load("published")
-    steps = {group: [pair for pair in group.pairs if pair.whole_step and pair.sent] for group in published}
-    counted = [pair for group, own in steps.items() if group.whole_steps for pair in own]
-    aside = {group.name: _scored(own) for group, own in steps.items() if own and not group.whole_steps}
-    every = [pair for own in steps.values() for pair in own]
+    recorded = load("recorded")[0].pairs
+    published = [pair for group in load("published") for pair in group.pairs if pair.whole_step and pair.sent]
     return {
-        "recorded": {**_scored(recorded.pairs), "ways": _ways(recorded.pairs)},
-        "published": {**_scored(counted), "aside": aside, "ways": _ways(every)},
+        name: {**_scored(pairs), "ways": _ways(pairs)}
+        for name, pairs in (("recorded", recorded), ("published", published))
     }
 
 
-def _ways(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
-    found = sorted(by_way(pairs).items())
-    return [{"sent": way, "network": network, **_scored(own)} for (way, network), own in found]
+def _ways(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+    by_paper = grouped(pairs, lambda pair: pair.claim.partition(".")[0])
+    return [
+        {"sent": way, "network": network, **({"paper": paper} if paper else {}), **_scored(own)}
+        for paper, several in by_paper.items()
+        for (way, network), own in sorted(by_way(several).items())
+    ]
 
 
 def _scored(pairs: Sequence[Pair]) -> dict[str, float]:

@@ -8,6 +8,8 @@ from experiments.common.validation import published_acpsgd as acpsgd
 from experiments.common.validation import published_mergecomp as mergecomp
 from experiments.common.validation import published_s2reducer as s2reducer
 from experiments.common.validation.exchanges import NAME, exchanges
+from experiments.common.validation.gains import NAME as GAINS
+from experiments.common.validation.gains import gains
 from experiments.common.validation.groups import Group, Part, parts_by, recorded
 from experiments.common.validation.one_gpu import NAME as GPU
 from experiments.common.validation.one_gpu import one_gpu
@@ -40,7 +42,6 @@ def published() -> list[Group]:
         *names: Callable[[Pair], str],
         notes: tuple[str, ...],
         unit: Literal["s", "x"] = "x",
-        whole_steps: bool = True,
     ) -> Group:
         """Return a group with a part for every name that a function of `names` gives, in order of appearance.
 
@@ -49,7 +50,7 @@ def published() -> list[Group]:
         claims = claims_by_id()
         pairs = tuple(one.pair(steps) for one in predictions if not claims[one.claim].contradiction)
         parts = tuple(part for name_of in names for part in _named(pairs, name_of))
-        return Group(title, calibrated_on, tested_on, pairs, parts, notes, unit, whole_steps)
+        return Group(title, calibrated_on, tested_on, pairs, parts, notes, unit)
 
     return [
         group(
@@ -104,7 +105,6 @@ def published() -> list[Group]:
                 "SparCML's rounds inside a node are charged like those between nodes",
                 "without communication their step takes about four of their sketch's exchanges (S2-08), here about two",
             ),
-            whole_steps=False,
         ),
         Group(
             "SSFusion: growth of an all-gather from 8 to 64 GPUs",
@@ -152,6 +152,7 @@ NAMES: Mapping[str, Callable[[], list[Group]]] = {
     GPU: one_gpu,
     QUALITY: quality,
     ROUNDS: rounds,
+    GAINS: gains,
 }
 
 

@@ -29,10 +29,10 @@ def parts_by(names: Iterable[str], belongs: Callable[[Pair, str], bool]) -> tupl
 class Group:
     """Predictions of one kind, in seconds, Gbit/s or as ratios (`unit` "x").
 
-    `sets` cuts them into named parts that are scored one by one, besides the whole. whole_steps: they are about whole
-    iterations, not about communication alone. comparisons: the recorded runs behind the pairs, where these are such.
-    beyond_compute: of recorded runs, the part of each iteration beyond a pass that exchanges nothing. over_dense: every
-    ratio is of a method over dense training, so that 1 is that of no effect, whether or not a claim states it.
+    `sets` cuts them into named parts that are scored one by one, besides the whole. comparisons: the recorded runs
+    behind the pairs, where these are such. beyond_compute: of recorded runs, the part of each iteration beyond a pass
+    that exchanges nothing. over_dense: every ratio is of a method over dense training, so that 1 is that of no effect,
+    whether or not a claim states it.
     """
 
     title: str
@@ -42,7 +42,6 @@ class Group:
     sets: tuple[Part, ...] = ()
     notes: tuple[str, ...] = ()
     unit: Literal["s", "x", "Gbit/s"] = "s"
-    whole_steps: bool = False
     comparisons: tuple[Comparison, ...] = ()
     beyond_compute: tuple[Pair, ...] = ()
     over_dense: bool = False
@@ -144,7 +143,6 @@ def recorded() -> list[Group]:
             tuple(one.pair() for one in found),
             sets,
             notes,
-            whole_steps=True,
             beyond_compute=_beyond(found, "calibration"),
         ),
         Group(
@@ -154,7 +152,6 @@ def recorded() -> list[Group]:
             tested_on,
             tuple(one.pair(by="steps") for one in found),
             sets,
-            whole_steps=True,
             comparisons=tuple(found),
             beyond_compute=_beyond(found, "steps"),
         ),
