@@ -42,7 +42,13 @@ def test_a_method_that_noise_puts_on_several_ranks_agrees_with_none(counted):
 
 def test_the_same_excuse_is_judged_the_same_way(counted):
     """Some reasons say that nothing compares: whoever gives one compares nothing."""
-    excuses = ("not the paper's card", "far more of our small network than was set", "no effect at all would pass, too")
+    excuses = (
+        "not the paper's card",
+        "far more of our small network than was set",
+        "no effect at all would pass, too",
+        "sorts nothing",
+        "merging decides nothing",
+    )
     for excuse in excuses:
         own = [one for one in counted.values() if excuse in one.reason]
         assert own, excuse

@@ -10,6 +10,7 @@ from experiments.common.evaluation.configured import cluster
 from experiments.common.evaluation.judging import absent, held
 from experiments.common.evaluation.low_rank import mib, of
 from experiments.common.evaluation.row_steps import (
+    SORTS_NOTHING,
     by_calibration,
     in_all,
     prediction_bars,
@@ -109,6 +110,7 @@ FIG2 = Figure(
             ),
             "acpsgd.fig2.power_small": _power_small,
         },
+        not_comparable={"acpsgd.fig2.topk": SORTS_NOTHING},
     ),
     needs=simulated("acpsgd_models"),
     notes=(NOTE,),
@@ -199,7 +201,11 @@ FIG3 = Figure(
     "acpsgd.fig3",
     "Parts of an iteration: S-SGD and three compressors",
     Parts(lambda rows: {model: parts(rows, (*COMPRESSORS, AUTO), model) for model in SMALL}),
-    Judged(predictions=_fig3_predictions, orders={"acpsgd.fig3.sign_cheap": _sign_cheap}),
+    Judged(
+        predictions=_fig3_predictions,
+        orders={"acpsgd.fig3.sign_cheap": _sign_cheap},
+        not_comparable={"acpsgd.fig3.topk_comp": SORTS_NOTHING},
+    ),
     needs=simulated("acpsgd_models"),
     notes=(NOTE,),
 )

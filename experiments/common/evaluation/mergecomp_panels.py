@@ -156,7 +156,7 @@ def _granted(one: Verdict, said: str) -> Verdict:
 
 
 def beside_fp32(rows: Sequence[Row], verdicts: Iterable[Verdict], dense: Mapping[str, Value]) -> list[Verdict]:
-    """Return the verdicts; one of `dense` that agrees names FP32's scaling factor, and is partly where that is enough.
+    """Return the verdicts; one of `dense` that agrees names FP32's scaling factor, and is not tested where that is enough.
 
     A simulation in which uncompressed training scales as well says nothing of merging.
     """
@@ -169,7 +169,7 @@ def beside_fp32(rows: Sequence[Row], verdicts: Iterable[Verdict], dense: Mapping
             why = f"FP32 alone has {100 * alone:.3g} % in this simulation" + (
                 ", so that merging decides nothing" * enough
             )
-            one = replace(one, outcome="partly" if enough else one.outcome, reason=why)
+            one = replace(one, outcome="not comparable" if enough else one.outcome, reason=why)
         found.append(one)
     return found
 

@@ -11,7 +11,6 @@ from ssfx.core.rows import Row
 MODELS = {"resnet18_cifar10": "ResNet-18", "googlenet_cifar10": "GoogLeNet", "senet18_cifar10": "SENet-18"}
 LABELS = {"topk": "Top-k", "cltk": "CLT-k", "hard_threshold": "hard\nthreshold", "micro": "MiCRO"}
 DENSITIES: tuple[float, ...] = tuple(conf("experiment", "micro_clusters")["experiment"]["sweep"]["density"])
-SORTS_NOTHING = "the claim rests on sorting; our Top-k finds its threshold by histogram and sorts nothing"
 WORKERS = {
     2: (("nodes", 1), ("devices_per_node", 2)),
     4: (("nodes", 1), ("devices_per_node", 4)),

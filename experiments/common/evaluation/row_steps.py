@@ -168,6 +168,9 @@ def _slack(claim_id: str, stated: float) -> float:
     return slack / (abs(ours_as_stated(claim_id, stated)) or 1.0)
 
 
+SORTS_NOTHING = "the claim rests on sorting; our Top-k finds its threshold by histogram and sorts nothing"
+
+
 Rule = Callable[[Steps], tuple[Outcome | bool | list[float], str]]
 """Gives whether an ordering holds, or the leads of its pairs, and what is said of it."""
 

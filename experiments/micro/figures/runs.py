@@ -27,9 +27,9 @@ from experiments.common.evaluation.gaps import (
     there_is,
     usual,
 )
-from experiments.common.evaluation.micro_steps import MODELS, SORTS_NOTHING, iteration_s, timed
+from experiments.common.evaluation.micro_steps import MODELS, iteration_s, timed
 from experiments.common.evaluation.quality_panels import Curves, Panel, Quality, origin, points
-from experiments.common.evaluation.row_steps import values_by_calibration
+from experiments.common.evaluation.row_steps import SORTS_NOTHING, values_by_calibration
 from experiments.common.figures.auto import AUTO, COLOUR
 from experiments.common.figures.figure import Sketch
 from experiments.common.figures.style import Axes, Table

@@ -9,13 +9,12 @@ from experiments.common.evaluation.micro_steps import (
     DENSITIES,
     LABELS,
     MODELS,
-    SORTS_NOTHING,
     WORKERS,
     iteration_s,
     panels,
     timed,
 )
-from experiments.common.evaluation.row_steps import by_calibration, in_all, rows_by_calibration
+from experiments.common.evaluation.row_steps import SORTS_NOTHING, by_calibration, in_all, rows_by_calibration
 from experiments.common.evaluation.selection_example import DENSITY, build_up_without_common_part, run
 from experiments.common.evaluation.step_plots import Parts
 from experiments.common.figures.auto import AT_DENSITY
