@@ -84,13 +84,13 @@ def test_what_is_more_than_a_number_is_shown_as_one_bound() -> None:
 
 def test_a_claim_is_never_left_out_nor_judged_twice() -> None:
     one = says("mergecomp.lemma1", True, "2048")
-    done = complete("mergecomp.text.theory", [one], "ssfx figures mergecomp.text.theory")
+    done = complete(["mergecomp.text.theory"], [one], "ssfx figures mergecomp.text.theory")
     assert [verdict.claim for verdict in done] == [claim.id for claim in claims_of("mergecomp.text.theory")]
     assert all(verdict.outcome == "not attempted" for verdict in done if verdict.claim != one.claim)
     with pytest.raises(ValueError, match="twice"):
-        complete("mergecomp.text.theory", [one, one], "")
+        complete(["mergecomp.text.theory"], [one, one], "")
     with pytest.raises(ValueError, match="elsewhere"):
-        complete("mergecomp.text.setup", [one], "")
+        complete(["mergecomp.text.setup"], [one], "")
     assert isinstance(done[0], Verdict)
 
 

@@ -42,7 +42,8 @@ class Judged:
 
     def __call__(self, figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
         """Return the verdicts, in the ledger's order."""
-        predicted = judge_predictions(rows, about(figure.name, self.predictions()))
+        own_predictions = [one for artifact in figure.claims for one in about(artifact, self.predictions())]
+        predicted = judge_predictions(rows, own_predictions)
         own = self.found(rows)
         if isinstance(own, Mapping):
             own = [verdict for claim, answer in own.items() for verdict in self._said(claims_by_id()[claim], answer)]
@@ -51,7 +52,7 @@ class Judged:
         found = [
             replace(one, outcome="not comparable", reason=why[one.claim]) if one.claim in why else one for one in found
         ]
-        return complete(figure.name, found, figure.command, reason=self.reason, cost=self.cost)
+        return complete(figure.claims, found, figure.command, reason=self.reason, cost=self.cost)
 
     def _said(self, claim: PaperClaim, answer: Any) -> Iterable[Verdict]:
         source: Any = claim.source or self.source

@@ -86,19 +86,19 @@ def absent(
 
 
 def complete(
-    artifact: str, verdicts: Iterable[Verdict], command: str, *, reason: str = "", cost: str = ON_ONE_CORE
+    artifacts: Sequence[str], verdicts: Iterable[Verdict], command: str, *, reason: str = "", cost: str = ON_ONE_CORE
 ) -> Sequence[Verdict]:
-    """Return the verdicts with the command that gives them, and one more for every claim of the artifact without one.
+    """Return the verdicts with the command that gives them, and one more for every claim of the artifacts without one.
 
     The ledger's `not_here`, else `reason`, says why those were not attempted. ValueError for a verdict on a claim of
     another artifact, or for two of one claim from one source and calibration.
     """
-    claims = {claim.id: claim for claim in claims_of(artifact)}
+    claims = {claim.id: claim for artifact in artifacts for claim in claims_of(artifact)}
     by_key: dict[tuple[str, str, str], Verdict] = {}
     for verdict in verdicts:
         key = verdict.claim, verdict.source, verdict.calibration
         if verdict.claim not in claims or key in by_key:
-            raise ValueError(f"{artifact}: {verdict.claim} is judged twice or belongs elsewhere")
+            raise ValueError(f"{', '.join(artifacts)}: {verdict.claim} is judged twice or belongs elsewhere")
         by_key[key] = replace(verdict, command=verdict.command or command, cost=verdict.cost or cost)
     judged = {verdict.claim for verdict in by_key.values()}
     for claim_id in claims:

@@ -92,7 +92,7 @@ def obtained(rows: Sequence[Row]) -> str:
 
 def is_of(figure: Figure, artifact: str) -> bool:
     """Return whether a figure shows an artifact, or a part of it."""
-    return figure.name == artifact or figure.name.startswith(f"{artifact}_")
+    return artifact in figure.claims or figure.name.startswith(f"{artifact}_")
 
 
 def source(one: Verdict) -> str:
