@@ -156,7 +156,7 @@ def _granted(one: Verdict, said: str) -> Verdict:
 
 
 def beside_fp32(rows: Sequence[Row], verdicts: Iterable[Verdict], dense: Mapping[str, Value]) -> list[Verdict]:
-    """Return the verdicts; of `dense` one that agrees names FP32's scaling factor, and is not tested where it is enough.
+    """Return the verdicts; of `dense` one that agrees names FP32's scaling factor, and is untested where it is enough.
 
     A simulation in which uncompressed training scales as well says nothing of merging.
     """
