@@ -16,17 +16,18 @@ FIGURES = {name: figure for name, figure in discover().items() if name.partition
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_artifact_is_a_file(paper: str) -> None:
     artifacts = {artifact["id"] for artifact in LEDGERS[paper].artifacts}
-    assert {name for name in FIGURES if name.startswith(f"{paper}.")} == artifacts
+    shown = {name for figure in FIGURES.values() for name in figure.claims if figure.name.startswith(f"{paper}.")}
+    assert shown == artifacts
 
 
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=lambda figure: figure.name)
 def test_every_claim_is_judged_once_without_any_row(figure: Figure) -> None:
     verdicts = figure.judge([])
-    claims = [claim.id for ledger in LEDGERS.values() for claim in ledger.claims if claim.artifact == figure.name]
+    claims = [claim.id for ledger in LEDGERS.values() for claim in ledger.claims if claim.artifact in figure.claims]
     assert Counter(one.claim for one in verdicts) == Counter(claims)
     assert all(one.reason for one in verdicts if one.outcome != "agrees")
     assert all(one.command and one.cost for one in verdicts)
-    assert figure.claims == (figure.name,)
+    assert figure.name in figure.claims
 
 
 def test_papers_do_not_share_a_claim() -> None:

@@ -25,7 +25,7 @@ def rgb(colour):
 
 def colours(path):
     with Image.open(path) as image:
-        assert image.mode in ("RGB", "RGBA")
+        assert image.mode in ("P", "RGB", "RGBA")
         flat = image.convert("RGB")
         return {colour for _, colour in flat.getcolors(flat.width * flat.height)}, flat.info["dpi"][0]
 

@@ -135,7 +135,7 @@ def test_every_device_has_a_pcie_of_its_rate_and_geforce_cards_pass_the_host():
     for name in device_names():
         assert link_kind("pcie", name)["gbps"] == device(name).pcie_gbps or name == "cpu"
     by_host = {name for name in device_names() if link_kind("pcie", name)["efficiency"] == 0.25}
-    assert by_host == {"rtx2080ti", "rtx3090", "rtx4090", "rtx5090"}
+    assert by_host == {"gb10", "rtx2080ti", "rtx3090", "rtx4090", "rtx5090"}
 
 
 @pytest.mark.parametrize("on", ["v100s", "rtx2080ti", "rtx3090", "l40s", "cpu"])

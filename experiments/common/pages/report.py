@@ -160,7 +160,13 @@ def _artifact(
     pictures: Path,
 ) -> str:
     own = [figure for figure in figures if is_of(figure, artifact["id"])]
-    shown = "".join(_figure(figure, rows, pictures, artifact["id"]) for figure in own)
+    ids = {one["id"] for one in ledger.artifacts} - {artifact["id"]}
+    shown = "".join(
+        f'<p>The picture of <a href="#figure-{figure.name}">{figure.name}</a>.</p>'
+        if figure.name in ids
+        else _figure(figure, rows, pictures, artifact["id"])
+        for figure in own
+    )
     missing = "" if own else '<p class="why">ssfx has no figure of it.</p>'
     claims = [claim for claim in ledger.claims if claim.artifact == artifact["id"]]
     lines = "".join(
