@@ -14,6 +14,7 @@ from torch import nn
 
 import ssfx
 from ssfx.core.errors import ConfigError, RunError
+from ssfx.planning.costs import placeholder_costs
 from ssfx.planning.rounds import Rounds
 from ssfx.runtime.online import registration_profile
 from ssfx.runtime.outer import OuterSync
@@ -400,7 +401,9 @@ def test_an_exchange_lives_as_long_as_its_model_and_ends_once():
         ("model of another rank", "after attach load this rank's own model and optimizer"),
         ("more ranks", "this state was saved with world_size=3, not 2"),
         ("groups", "2 ranks do not fill groups of ranks_per_group=8; use ranks_per_group=2"),
-        ("trace", "trace=True draws exchanges of every step, and scheme=diloco makes one a round; drop it"),
+        ("trace", "trace is for exchanges of every step, and scheme=diloco makes one a round; drop it"),
+        ("costs", "costs is for exchanges of every step"),
+        ("profile", "profile is for exchanges of every step"),
         ("fragments", "fragments=64 is more than the 9 tensors of this model; use fewer"),
     ],
 )
@@ -408,9 +411,11 @@ def test_what_rounds_cannot_do_is_refused_in_a_line(change, says):
     def work(group: Any, rank: int, world: int) -> None:
         if change == "fragments":
             trained(group, rank, {"scheme": "streaming_diloco", "every": 128, "fragments": 64, "delay": 1}, 0)
-        if change in ("groups", "trace"):
-            more = {"trace": True} if change == "trace" else {"ranks_per_group": 8}
-            trained(group, rank, {"scheme": "diloco", **more}, 0)
+        costs, profile = placeholder_costs(2), registration_profile(dict(build("mlp").named_parameters()), None)
+        every_step = {"trace": True, "costs": costs, "profile": profile, "groups": 8}
+        if change in every_step:
+            name = "ranks_per_group" if change == "groups" else change
+            trained(group, rank, {"scheme": "diloco", name: every_step[change]}, 0)
         if change == "two optimizers":
             model = build("mlp")
             weights = list(model.parameters())
