@@ -153,6 +153,49 @@ def test_before_the_first_round_ranks_train_as_ddp_does(group):
         assert all(torch.equal(found[0], one) for one in found) is equal
 
 
+def _into_rounds(group: Any, rank: int, world: int) -> list[int]:
+    """Rank 0 evaluates alone before the first step of a round; a gradient was not finite before it."""
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    options = {"scheme": "local_sgd", "every": 2, "dense_steps": 2, "ranks_per_group": 2}
+    sync, skipped = ssfx.attach(model, optimizer, **options, **among(group)), []
+    for step in range(4):
+        if step == 2:
+            with torch.no_grad():
+                _ = loss_of(model, 0, 0) if rank == 0 else None
+            comm_of(group).all_reduce(torch.ones(1)).wait()
+        optimizer.zero_grad()
+        (loss_of(model, rank, step) * (torch.nan if (rank, step) == (1, 1) else 1.0)).backward()
+        optimizer.step()
+        skipped.append(sync.stats()["skipped_steps"])
+    sync.detach()
+    return skipped
+
+
+def test_a_rank_may_evaluate_between_dense_steps_and_rounds_and_skipped_steps_stay_counted():
+    assert Virtual().run(_into_rounds, 4) == [[0, 1, 1, 1]] * 4
+
+
+def test_one_process_without_a_group_has_rounds_of_its_own():
+    _, _, sync = trained(None, 0, {"scheme": "diloco", "every": 2, "ranks_per_group": 3}, 4)
+    assert sync.stats()["exchanges"] == 2
+    sync.detach()
+
+
+def _groups(group: Any, rank: int, world: int) -> list[int]:
+    options = {"scheme": "local_sgd", "every": 2, "dense_steps": 1, "ranks_per_group": 2}
+    found = []
+    for _ in range(3):
+        trained(group, rank, options, 3)[2].detach()
+        found.append(len(torch.distributed.distributed_c10d._world.pg_map))
+    return found
+
+
+def test_process_groups_are_used_again_by_the_next_exchange(pool: Pool):
+    for found in pool.run(_groups, 4):
+        assert found == found[:1] * 3
+
+
 def _mass(group: Any, rank: int, world: int) -> float:
     model = nn.Linear(64, 64, bias=False)
     torch.nn.init.zeros_(model.weight)
