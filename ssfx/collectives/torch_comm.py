@@ -59,34 +59,36 @@ class _All:
 
 @dataclass(slots=True, eq=False)
 class _Own:
-    """A group of all ranks for exchanges alone, and the default group that it is of."""
+    """A group for exchanges alone, and the default group of its time."""
 
     group: Any
     world: Any
     free: bool = False
 
 
-_made: list[_Own] = []
-"""In the order in which all ranks made them. Which are free differs by rank for a while: an exchange that was dropped
-is let go when Python collects garbage."""
+_made: dict[tuple[Any, int], list[_Own]] = {}
+"""By the group that they are parts of, and their ranks (None, 0: of all), in the order in which all ranks made them.
+Which are free differs by rank for a while: an exchange that was dropped is let go when Python collects garbage."""
 
 
-def _own_group(device: torch.device) -> _Own:
-    """Return a group that is free on every rank, or a new one; all ranks call it together."""
+def _own_group(device: torch.device, of: Any = None, ranks: list[int] | None = None) -> _Own:
+    """Return a group that is free on every rank, or a new one; all ranks of group `of` call it together."""
     import torch.distributed as dist
 
     world = dist.group.WORLD
-    if _made and _made[0].world is not world:  # torch.distributed was shut down and set up again
-        _made.clear()
-    if _made:
-        free = torch.tensor([one.free for one in _made], dtype=torch.int32, device=device)
-        dist.all_reduce(free, op=dist.ReduceOp.MIN)
-        for one, everywhere in zip(_made, free.tolist(), strict=True):
+    if any(one.world is not world for made in _made.values() for one in made):
+        _made.clear()  # torch.distributed was shut down and set up again
+    made = _made.setdefault((of, len(ranks or ())), [])
+    if made:
+        free = torch.tensor([one.free for one in made], dtype=torch.int32, device=device)
+        dist.all_reduce(free, op=dist.ReduceOp.MIN, group=of)
+        for one, everywhere in zip(made, free.tolist(), strict=True):
             if everywhere:
                 one.free = False
                 return one
-    _made.append(_Own(dist.new_group(timeout=_timeout(world, device)), world))
-    return _made[-1]
+    apart = ranks is not None
+    made.append(_Own(dist.new_group(ranks, _timeout(world, device), use_local_synchronization=apart), world))
+    return made[-1]
 
 
 def _timeout(world: Any, device: torch.device) -> timedelta | None:
@@ -117,7 +119,8 @@ class StoreNotes(Notes):
     def __init__(self) -> None:
         from torch.distributed import distributed_c10d
 
-        store: Any = distributed_c10d._get_default_store()
+        alone = not torch.distributed.is_initialized()  # one rank without a process group
+        store: Any = torch.distributed.HashStore() if alone else distributed_c10d._get_default_store()
         self._store = store
         self.timeout_s = float(store.timeout.total_seconds())
 
@@ -182,9 +185,9 @@ class TorchComm(Comm):
         """Return a Comm of this rank and its neighbours, by a group of their own."""
         dist, first = self._dist, self.rank // size * size
         ranks = [dist.get_global_rank(self.group, rank) for rank in range(first, first + size)]
-        waits = _timeout(dist.group.WORLD, self.device)
-        made = TorchComm(dist.new_group(ranks, timeout=waits, use_local_synchronization=True), self.device)
-        made.first = first
+        own = _own_group(self.device, self.group, ranks)
+        made = TorchComm(own.group, self.device)
+        made.first, made._own = first, own
         return made
 
     def release(self) -> None:

@@ -18,10 +18,11 @@ from functools import cache
 from typing import Any
 
 from ssfx.compressors import Compressor, Cost, build, compressors
+from ssfx.compressors.quantizer import coding_of
 from ssfx.core.files import loads, read
 from ssfx.core.origin import Origin
 from ssfx.core.paths import data_dir
-from ssfx.core.spec import name_of
+from ssfx.core.spec import Spec, name_of
 from ssfx.perf_model.devices import Device
 from ssfx.planning.costs import CompressorTimes, Curve
 
@@ -116,13 +117,22 @@ def _times(
 def fused_codecs(on: Device, host: Device, world_size: int, host_bound: bool = False) -> dict[str, CompressorTimes]:
     """Return the times of quantisers that one launch encodes on GPU `on`, which counted.json has in plain torch.
 
-    What the kernels do not take, a scale for a whole segment, stays as it is counted there.
+    What the kernels do not take (`Coding.fits`) stays as it is counted there; it has the name of a whole segment.
     """
     plain = _times(
         {name: row for name, row in _counted().items() if name in _fused()}, on, host, world_size, host_bound
     )
     whole = {f"{name}(bucket=0)": times for name, times in plain.items()}
     return whole | _times(_fused(), on, host, world_size, host_bound)
+
+
+@cache
+def as_priced(spec: str) -> str:
+    """Return a quantiser's spec with the bucket for whose times it is priced: that of what runs, fused or not."""
+    asked, coding = Spec.parse(spec, "compressor"), coding_of(build(spec))
+    if coding is None or (coding.fits and coding.kind != "means"):
+        return spec
+    return str(Spec(asked.name, {**asked.options, "bucket": 1024 if coding.fits else 0}))
 
 
 def fused_version() -> str:

@@ -78,7 +78,14 @@ def mesh_on(cluster: Cluster, shards: int) -> Mesh:
 
 
 def neighbours_on(cluster: Cluster, ranks: int) -> TimingModel:
-    """Return the times of so many neighbours by rank, which exchange among themselves as all others do."""
+    """Return the times of so many neighbours by rank, which exchange among themselves as all others do.
+
+    ConfigError where nodes cut some of such groups: then some have a slow line between them, and others have none.
+    """
+    node = cluster.devices_per_node
+    if cluster.nodes > 1 and node % ranks and ranks % node:
+        near = min((n for n in range(1, node + 1) if node % n == 0), key=lambda n: (abs(n - ranks), n))
+        raise ConfigError(f"nodes of {node} devices cut groups of ranks_per_group={ranks}; use ranks_per_group={near}")
     return system_on(_clusters(cluster, ranks)[0])
 
 

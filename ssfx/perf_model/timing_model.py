@@ -20,7 +20,7 @@ from ssfx.core.files import loads
 from ssfx.core.origin import Origin
 from ssfx.core.spec import name_of
 from ssfx.core.typed import typed
-from ssfx.perf_model.compressor_times import why_uncounted
+from ssfx.perf_model.compressor_times import as_priced, why_uncounted
 from ssfx.planning.costs import CompressorTimes, Costs, Curve, Overheads, Style, times_of
 
 USUAL_BYTES = 2**20
@@ -100,7 +100,8 @@ class TimingModel:
 
     def codec(self, spec: str) -> CompressorTimes:
         """Return the times of a compressor; ConfigError names those that have some."""
-        return times_of(spec, self.codecs, self.name, why_uncounted(name_of(spec)))
+        asked = spec if spec in self.codecs else as_priced(spec)
+        return times_of(asked, self.codecs, self.name, why_uncounted(name_of(spec)))
 
     @cached_property
     def _made(self) -> dict[Any, Any]:
@@ -130,8 +131,7 @@ class TimingModel:
         return found
 
     def _planning_costs(self, compressor: str | None, density: float | None) -> Costs:
-        if compressor is not None:
-            self.codec(compressor)  # refuses one without times
+        own = {} if compressor is None else {compressor: self.codec(compressor)}  # refuses one without times
         zero = Curve.zero()
         every = Costs(
             self.world_size,
@@ -141,7 +141,7 @@ class TimingModel:
             self.exchange,
             self.origin,
             self.style,
-            self.codecs,
+            {**self.codecs, **own},
             self.overheads,
             self.host_shares,
             self.pcie_s_per_byte,

@@ -135,10 +135,9 @@ def attach(
     device = model_device(model)
     comm = comm.of_model(device) if comm is not None else TorchComm(process_group, device)
     if (rounds := entry.online(given).rounds) is not None:
-        if trace:
-            raise ConfigError(
-                f"trace=True draws exchanges of every step, and scheme={scheme} makes one a round; drop it"
-            )
+        for name, value in (("trace", trace), ("costs", costs), ("profile", profile)):
+            if value:
+                raise ConfigError(f"{name} is for exchanges of every step, and scheme={scheme} makes one a round; drop it")
         return OuterSync(
             model,
             optimizers,

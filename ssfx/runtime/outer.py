@@ -137,20 +137,22 @@ class OuterSync:
         if self._scaler is not None:
             watch(self._scaler, self)
 
-    @torch.no_grad()
-    def _average_inside(self, *_: Any) -> None:
+    def _average_inside(self, *forward: Any) -> None:
         """Gradients are averaged every step inside what a group is at this step: all ranks before the first round."""
         ranks = self.comm.world_size if self.step < self.dense_steps else self.rounds.ranks_per_group
-        if ranks == self._inside or self.comm.world_size == 1:
-            return
-        self._inside = ranks
+        if ranks == self._inside or self.comm.world_size == 1 or (forward and not torch.is_grad_enabled()):
+            return  # in an evaluation, which may be of one rank alone
+        self._inside, self.skipped_steps = ranks, self._skipped()
         if self.inside is not None:
             self.inside.detach()
         self.inside = self._make_inside(comm=self.comm.part(ranks)) if ranks > 1 else None
+        if self.inside is not None:
+            self.inside.skipped_steps = self.skipped_steps
         claim_model(self._model)
 
     def _planned(self, part: Profile) -> Plan:
-        costs = placeholder_costs(max(2, self.comm.world_size))
+        ranks = self.comm.world_size if self.comm.world_size > 1 else 2 * self.rounds.ranks_per_group
+        costs = placeholder_costs(ranks)
         return exempted(make_plan(self.scheme.name, part, costs, self.given), self._exempt)
 
     def _exchange_of(self, plan: Plan, count: int = 0) -> VectorExchange:
@@ -312,7 +314,7 @@ class OuterSync:
         """Return counts so far."""
         found: dict[str, float | int | str | None] = {
             "steps": self.step,
-            "skipped_steps": max(self.skipped_steps, self.inside.skipped_steps if self.inside else 0),
+            "skipped_steps": self._skipped(),
             "exchanges": self.exchanges,
             "undone_rounds": self.undone_rounds,
             "scheme": self.scheme.name,
@@ -321,6 +323,9 @@ class OuterSync:
         if self.memory is not None and self.memory.stateful:
             found["residual_norm"] = self.store.norm(self.memory.buffers[0])
         return found
+
+    def _skipped(self) -> int:
+        return max(self.skipped_steps, self.inside.skipped_steps if self.inside else 0)
 
     def _identity(self) -> dict[str, Any]:
         own = {"format": STATE_FORMAT, "world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed}
@@ -338,7 +343,7 @@ class OuterSync:
         copies = [{name: one.clone() for name, one in (part or {}).items()} for part in (self._outer, self._velocity)]
         return self._identity() | {
             "step": self.step,
-            "skipped_steps": self.skipped_steps,
+            "skipped_steps": self._skipped(),
             "exchanges": self.exchanges,
             "undone_rounds": self.undone_rounds,
             "undone_in_a_row": self._undone_in_a_row,
@@ -364,6 +369,8 @@ class OuterSync:
         with self._peers.loading() as facts:
             self._check(state)
             facts["step"] = str(state["step"])
+        if self._under_way is not None:
+            self._receive()
         self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self._average_inside()
         if self.inside is not None and (kept := state["inside"]) is not None and kept["world_size"] == self._inside:
@@ -416,4 +423,5 @@ class OuterSync:
         self._peers.close("has detached")
         for part in self._parts:
             part.queue.close()
+        self.comm.release()
         release_model(self._model)

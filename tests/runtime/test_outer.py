@@ -14,6 +14,7 @@ from torch import nn
 
 import ssfx
 from ssfx.core.errors import ConfigError, RunError
+from ssfx.planning.costs import placeholder_costs
 from ssfx.planning.rounds import Rounds
 from ssfx.runtime.online import registration_profile
 from ssfx.runtime.outer import OuterSync
@@ -150,6 +151,49 @@ def test_before_the_first_round_ranks_train_as_ddp_does(group):
     for steps, equal in ((6, False), (7, True)):
         found = Virtual().run(_weights, 4, options, steps, "adamw")
         assert all(torch.equal(found[0], one) for one in found) is equal
+
+
+def _into_rounds(group: Any, rank: int, world: int) -> list[int]:
+    """Rank 0 evaluates alone before the first step of a round; a gradient was not finite before it."""
+    model = build("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    options = {"scheme": "local_sgd", "every": 2, "dense_steps": 2, "ranks_per_group": 2}
+    sync, skipped = ssfx.attach(model, optimizer, **options, **among(group)), []
+    for step in range(4):
+        if step == 2:
+            with torch.no_grad():
+                _ = loss_of(model, 0, 0) if rank == 0 else None
+            comm_of(group).all_reduce(torch.ones(1)).wait()
+        optimizer.zero_grad()
+        (loss_of(model, rank, step) * (torch.nan if (rank, step) == (1, 1) else 1.0)).backward()
+        optimizer.step()
+        skipped.append(sync.stats()["skipped_steps"])
+    sync.detach()
+    return skipped
+
+
+def test_a_rank_may_evaluate_between_dense_steps_and_rounds_and_skipped_steps_stay_counted():
+    assert Virtual().run(_into_rounds, 4) == [[0, 1, 1, 1]] * 4
+
+
+def test_one_process_without_a_group_has_rounds_of_its_own():
+    _, _, sync = trained(None, 0, {"scheme": "diloco", "every": 2, "ranks_per_group": 3}, 4)
+    assert sync.stats()["exchanges"] == 2
+    sync.detach()
+
+
+def _groups(group: Any, rank: int, world: int) -> list[int]:
+    options = {"scheme": "local_sgd", "every": 2, "dense_steps": 1, "ranks_per_group": 2}
+    found = []
+    for _ in range(3):
+        trained(group, rank, options, 3)[2].detach()
+        found.append(len(torch.distributed.distributed_c10d._world.pg_map))
+    return found
+
+
+def test_process_groups_are_used_again_by_the_next_exchange(pool: Pool):
+    for found in pool.run(_groups, 4):
+        assert found == found[:1] * 3
 
 
 def _mass(group: Any, rank: int, world: int) -> float:
@@ -400,7 +444,9 @@ def test_an_exchange_lives_as_long_as_its_model_and_ends_once():
         ("model of another rank", "after attach load this rank's own model and optimizer"),
         ("more ranks", "this state was saved with world_size=3, not 2"),
         ("groups", "2 ranks do not fill groups of ranks_per_group=8; use ranks_per_group=2"),
-        ("trace", "trace=True draws exchanges of every step, and scheme=diloco makes one a round; drop it"),
+        ("trace", "trace is for exchanges of every step, and scheme=diloco makes one a round; drop it"),
+        ("costs", "costs is for exchanges of every step"),
+        ("profile", "profile is for exchanges of every step"),
         ("fragments", "fragments=64 is more than the 9 tensors of this model; use fewer"),
     ],
 )
@@ -408,9 +454,11 @@ def test_what_rounds_cannot_do_is_refused_in_a_line(change, says):
     def work(group: Any, rank: int, world: int) -> None:
         if change == "fragments":
             trained(group, rank, {"scheme": "streaming_diloco", "every": 128, "fragments": 64, "delay": 1}, 0)
-        if change in ("groups", "trace"):
-            more = {"trace": True} if change == "trace" else {"ranks_per_group": 8}
-            trained(group, rank, {"scheme": "diloco", **more}, 0)
+        costs, profile = placeholder_costs(2), registration_profile(dict(build("mlp").named_parameters()), None)
+        every_step = {"trace": True, "costs": costs, "profile": profile, "groups": 8}
+        if change in every_step:
+            name = "ranks_per_group" if change == "groups" else change
+            trained(group, rank, {"scheme": "diloco", name: every_step[change]}, 0)
         if change == "two optimizers":
             model = build("mlp")
             weights = list(model.parameters())

@@ -7,6 +7,7 @@ from plan.instances import affine_costs, instance_a
 from simulator.systems import system_of
 
 from ssfx.advice.cases import step_inside
+from ssfx.core.errors import ConfigError
 from ssfx.perf_model.build_timing_model import system_on
 from ssfx.perf_model.cluster import Cluster, Link
 from ssfx.planning.rounds import Rounds
@@ -68,3 +69,6 @@ def test_between_groups_a_step_is_that_of_ddp_inside_and_a_round_crosses():
     assert inside.iteration_s > PROFILE.alone_s()
     assert found.iteration_s == pytest.approx(inside.iteration_s + added_s / 10, rel=1e-9)
     assert found.volumes.sent == inside.volumes.sent + each_step.volumes.sent // 10
+    cut = make_plan("diloco", PROFILE, affine_costs(world_size=12), {"ranks_per_group": 3})
+    with pytest.raises(ConfigError, match="nodes of 4 devices cut groups of ranks_per_group=3; use ranks_per_group=2"):
+        step_inside(cut, PROFILE, replace(cluster, nodes=3), 1)

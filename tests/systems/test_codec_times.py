@@ -92,8 +92,11 @@ def test_fused_kernels_are_priced_on_gpus_but_not_in_rows_from_before():
     cluster = cluster_on(ClusterChoice("64gpu"), None, "auto")
     now, before = (system_on(cluster, fused) for fused in (True, False))
     assert now.codec("qsgd(bits=4)").encode(1e8) < 0.1 * before.codec("qsgd").encode(1e8)
-    assert now.codec("qsgd(bits=4,bucket=0)") == before.codec("qsgd")
-    assert now.codec("onebit(bucket=1024)") != now.codec("onebit") == before.codec("onebit")
+    for spec in ("qsgd(bits=4,bucket=0)", "qsgd(bits=4,bucket=48,rotate=32)", "qsgd(bucket=8192)"):
+        assert now.codec(spec) == now.planning_costs(spec, None).codec(spec) == before.codec("qsgd"), spec
+    assert now.codec("qsgd(bits=4,bucket=32,rotate=64)") == now.codec("qsgd")
+    assert now.codec("onebit(bucket=24)") == now.codec("onebit(bucket=1024)") != now.codec("onebit")
+    assert now.codec("onebit(bucket=8192)") == now.codec("onebit") == before.codec("onebit")
     assert {spec for spec in before.codecs if now.codec(spec) != before.codec(spec)} == {"qsgd", "fp8"}
     asked = ["cluster=64gpu", "model=resnet50", "density=0.01"]
     found = {case.scheme: case for case in resolve_simulations([*asked, "scheme=topk,ddp_quantized"])}

@@ -66,6 +66,8 @@ class Tail:
 
 LARGEST_FP8 = 448.0
 """The largest finite number of e4m3."""
+LARGEST_BUCKET = 4096
+"""Elements of a bucket that a tile of a CUDA kernel holds."""
 SMALLEST_SCALE = 2.0**-126
 """Of fp8: a normal float32, so that no block is divided by zero."""
 
@@ -102,6 +104,16 @@ class Coding:
     def scales(self) -> int:
         """Scales of a bucket."""
         return 2 if self.kind == "means" else 1
+
+    @property
+    def width(self) -> int:
+        """Elements of a row of a tile: those of a bucket, up to a power of two."""
+        return 1 << (self.bucket - 1).bit_length()
+
+    @property
+    def fits(self) -> bool:
+        """Whether a tile holds whole buckets and whole rotated blocks; a GPU takes plain torch for others."""
+        return 0 < self.bucket <= LARGEST_BUCKET and (not self.rotation or self.width == self.bucket)
 
     def unit(self, scale: float) -> float:
         """Return by what a bucket's scale and a code are multiplied, to decode `scale` times the bucket."""

@@ -24,15 +24,9 @@ if TYPE_CHECKING:
 
 TILE = 2048
 """Elements of one program, at least."""
-LARGEST_BUCKET = 4096
 KINDS = ("levels", "fp8", "means")
 OPTIONS = {"num_warps": 8, "maxnreg": 128, "enable_fp_fusion": False}
 """No fused multiply-add: results are then those of the CPU kernels, bit for bit."""
-
-
-def fits(coding: Coding) -> bool:
-    """Return whether a tile holds whole buckets and whole rotated blocks."""
-    return 0 < coding.bucket <= LARGEST_BUCKET and (not coding.rotation or width(coding) == coding.bucket)
 
 
 def encode(batch: Batch, coding: Coding, rows: Rows | None = None, *, takes: bool = False) -> None:
@@ -41,7 +35,7 @@ def encode(batch: Batch, coding: Coding, rows: Rows | None = None, *, takes: boo
     With `rows`, a batch of one segment encodes their sum in the place of its vector, and what is not sent of the sum is
     added to the vector.
     """
-    if not fits(coding):
+    if not coding.fits:
         reference.encode(batch, coding, rows, takes=takes)
         return
     batch.accumulate()
@@ -74,7 +68,7 @@ def encode(batch: Batch, coding: Coding, rows: Rows | None = None, *, takes: boo
 
 def add(payload: Payload, coding: Coding, out: torch.Tensor, scale: float = 1.0) -> None:
     """Add `scale` times what a payload stands for to `out`."""
-    if fits(coding):
+    if coding.fits:
         _add(payload.scales, payload.codes, 0, 1, coding, out, coding.unit(scale), fresh=False)
     else:
         reference.add(payload, coding, out, scale)
@@ -82,7 +76,7 @@ def add(payload: Payload, coding: Coding, out: torch.Tensor, scale: float = 1.0)
 
 def add_rows(rows: Rows, coding: Coding, out: torch.Tensor, *, fresh: bool = False) -> None:
     """Add what the payloads stand for to `out`, one after the other; `fresh`: to zeros in its place."""
-    if fits(coding):
+    if coding.fits:
         data = rows.data
         scales, behind = data.view(-1).view(torch.float32), data.view(-1)[rows.codes_at :]
         _add(scales, behind, data.shape[1], len(data), coding, out, coding.unit(1.0), fresh=fresh)
@@ -111,11 +105,6 @@ def _add(
             )
 
 
-def width(coding: Coding) -> int:
-    """Return the elements of a row of a tile: those of a bucket, up to a power of two."""
-    return 1 << (coding.bucket - 1).bit_length()
-
-
 def rounding(coding: Coding) -> dict[str, Any]:
     """Return what only encoding needs to know of a coding when it is compiled."""
     return {"TOP": coding.top, "LARGEST": coding.largest, "NEAREST": coding.nearest}
@@ -128,8 +117,8 @@ def constants(coding: Coding) -> dict[str, Any]:
         "BITS": coding.bits,
         "OFFSET": coding.offset,
         "BUCKET": coding.bucket,
-        "WIDTH": width(coding),
-        "TILE": max(TILE // 2 if coding.rotation else TILE, width(coding)),  # rotating takes registers
+        "WIDTH": coding.width,
+        "TILE": max(TILE // 2 if coding.rotation else TILE, coding.width),  # rotating takes registers
         "ROTATION": coding.rotation,
         "UNIT": (coding.rotation or 1) ** -0.5,
     }
@@ -137,7 +126,7 @@ def constants(coding: Coding) -> dict[str, Any]:
 
 def _tables(batch: Batch, coding: Coding) -> tuple[torch.Tensor, torch.Tensor]:
     """Return segment and first bucket of every tile, int32 [B, 2], and the segments, int64 [S, 5]."""
-    buckets = constants(coding)["TILE"] // width(coding)
+    buckets = constants(coding)["TILE"] // coding.width
     parts = [part for part in batch.parts if part.numel]
     blocks = [
         (number, first)
