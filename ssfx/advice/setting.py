@@ -47,7 +47,7 @@ BUCKET_CAPS_MIB = (5, 25, 100)
 WHOLE = "stay_whole"
 """The option with which blocks of a sharded model are not gathered again for backward."""
 
-OVER_SHARDS = ("qsgd(bits=8,norm=max)", "qsgd(bits=4,bucket=32,norm=max)", "onebit")
+OVER_SHARDS = ("qsgd(bits=8,norm=max)", "qsgd(bits=4,bucket=32,norm=max,rotate=32)", "onebit")
 """What a sum over shards is tried with, besides 16 bits."""
 
 

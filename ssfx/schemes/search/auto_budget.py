@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ssfx.compressors import build
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
-from ssfx.schemes.search.auto_methods import Calls, Kind
+from ssfx.schemes.search.auto_methods import Kind
 from ssfx.schemes.search.extra_steps import (
     MORE_STEPS,
     TRAIN_STEPS,
@@ -73,13 +73,10 @@ def budget(
     usable: list[Kind] = []
     reasons = list(found.left_out)
     for kind in _variants(found.kinds, ranks_per_node):
-        if kind.leaves_tensors_out:
-            continue
         if reason := _impossible(kind, costs):
             reasons.append(f"{kind.words}: {reason}")
         else:
             usable.append(kind)
-    reasons.append("selections over several tensors, which may leave some out")
     return replace(found, kinds=tuple(usable), left_out=tuple(dict.fromkeys(reasons)))
 
 
@@ -96,15 +93,15 @@ def _at_density(density: float) -> Iterator[Kind]:
         words = " with 16-bit values" if half else ""
         gathered = f"top-k of each tensor gathered{words}"
         yield Kind(gathered, "all_gather", f"dgc{half}", density, "each", compensates=True)
-        yield Kind(f"the positions of one rank's top-k{words}, summed", "all_reduce", f"cltk{half}", density, "each")
+        yield Kind(f"the positions of one rank's top-k{words}, summed", "all_reduce", f"cltk{half}", density)
     yield Kind("agreed blocks summed", "all_reduce", "block_topk(agreed=True)", density, "each")
-    yield Kind("shards exchanged, then gathered", "a2a_ag", "dgc", density, "alone")
+    yield Kind("shards exchanged, then gathered", "a2a_ag", "dgc", density)
     for name, words in (
         ("micro", "disjoint shards (MiCRO)"),
         ("spar_reduce_scatter", "sparse reduce-scatter (SparDL)"),
         ("ok_topk", "sparse regions (Ok-Topk)"),
     ):
-        yield Kind(words, name, "topk", density, "alone")
+        yield Kind(words, name, "topk", density)
 
 
 def _of_every_element() -> Iterator[Kind]:
@@ -126,13 +123,11 @@ def _of_compressor(spec: str, density: float) -> Iterator[Kind]:
     if selects and density == 1:
         return
     if one.additive:
-        # Factors of several matrices, and casts, share a payload; every other tensor has one of its own.
-        calls: Calls = "each" if selects else "joint"
-        yield Kind(f"{spec} summed", "all_reduce", spec, kept, calls)
+        yield Kind(f"{spec} summed", "all_reduce", spec, kept)
     else:
         yield Kind(f"{spec} of each tensor gathered", "all_gather", spec, kept, "each", compensates=selects)
     if selects and one.sparse and not one.additive:
-        yield Kind(f"{spec}, shards exchanged, then gathered", "a2a_ag", spec, kept, "alone")
+        yield Kind(f"{spec}, shards exchanged, then gathered", "a2a_ag", spec, kept)
     if spec == "topk":
         yield from (kind for kind in _at_density(density) if kind.compressor == "topk")
 

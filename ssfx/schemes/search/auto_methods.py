@@ -13,7 +13,7 @@ from ssfx.core.spec import name_of
 from ssfx.planning.plan import Bucket, Lane, Placement, Segment, TensorSpec
 from ssfx.schemes.search.ssfusion_selection import compensated_density
 
-Calls = Literal["joint", "each", "alone"]
+Calls = Literal["joint", "each"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,7 @@ class Kind:
     density: float = 1.0
     """Kept fraction."""
     calls: Calls = "joint"
-    """joint: one segment for all tensors. each: a segment for every tensor, in one message. alone: a message for every
-    tensor."""
+    """joint: one segment for all tensors. each: a segment for every tensor, in one message."""
     compensates: bool = False
     """What small tensors of a bucket send dense is made up for by a lower density of the others, as in SSFusion."""
     on_host: frozenset[str] = frozenset()
@@ -40,13 +39,6 @@ class Kind:
     def dense(self) -> bool:
         """True when every value travels as it is."""
         return self.compressor is None
-
-    @property
-    def leaves_tensors_out(self) -> bool:
-        """True when one selection covers several tensors, so that of some nothing may be sent."""
-        if self.compressor is None or self.calls != "joint":
-            return False
-        return chooses(self.compressor)
 
     def fits(self, dtype: str) -> bool:
         """Return whether tensors of a dtype may be sent so: casts have nothing to gain where there are 16 bits."""
@@ -69,10 +61,7 @@ class Kind:
             segments.append(Segment((*empty, spec.name), self.compressor, self.density, placement))
             empty = ()
         segments[-1] = replace(segments[-1], tensors=segments[-1].tensors + empty)
-        if self.calls == "each":
-            yield Lane(self.collective, tuple(segments))
-        else:
-            yield from (Lane(self.collective, (segment,)) for segment in segments)
+        yield Lane(self.collective, tuple(segments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +130,7 @@ def _apart(kind: Kind, tensors: Sequence[TensorSpec]) -> Iterator[frozenset[str]
     """
     if kind.calls == "joint":
         return
-    for below in (1 << 16, 1 << 20) if kind.calls == "alone" else (1 << 12, 1 << 16):
+    for below in (1 << 12, 1 << 16):
         yield frozenset(spec.name for spec in tensors if spec.numel < below)
     if kind.compensates:
         budget = kind.density * sum(spec.numel for spec in tensors)

@@ -24,7 +24,9 @@ from ssfx.simulator.pricing.features import (
     REST,
     SEGMENTS,
     TENSORS,
+    by_size,
     of_plain,
+    of_sizes,
     of_tensors,
 )
 from ssfx.simulator.pricing.prices import Prices, sums_pairs
@@ -38,9 +40,6 @@ if TYPE_CHECKING:
 
 SAMPLES = 24
 """Sizes at which an exchange of several phases is priced; between them its seconds are taken to be linear."""
-SHAPES = 256
-"""How many messages of one tensor each are priced one by one; of models with more sizes, those between are
-interpolated."""
 
 Found = tuple["Array", "Array", "Array"]
 """Seconds of the device during backward, of the network, of decoding."""
@@ -141,10 +140,7 @@ class TableMaker:
     def _kind(self, kind: Kind, mask: Mask) -> Found:
         key = (kind, mask.tobytes())
         if key not in self._masks:
-            if kind.compensates:
-                self._masks[key] = self._compensated(kind, mask)
-            else:
-                self._masks[key] = self._alone(kind, mask) if kind.calls == "alone" else self._together(kind, mask)
+            self._masks[key] = (self._compensated if kind.compensates else self._together)(kind, mask)
         return self._masks[key]
 
     def _compensated(self, kind: Kind, mask: Mask) -> Found:
@@ -184,17 +180,6 @@ class TableMaker:
             table[PIECES] = [len(build(kind.compressor).split([shape]).matrices) for shape in self.shapes]  # type: ignore[attr-defined]
         return table
 
-    def _alone(self, kind: Kind, mask: Mask) -> Found:
-        """Every tensor is a message: what each costs, added up."""
-        assert kind.compressor is not None
-        table, filled, over = self._of_tensors(kind), self.numel > 0, self.costs.overheads
-        device = over.lane_s + self.prices.call_s(kind.compressor, table) + over.add_s * table[PACKED]
-        message = np.zeros(len(self.numel))
-        message[filled] = self._exchange_s(kind, table[:, filled], table[NUMEL, filled], SHAPES)
-        rows = np.stack([device, message, self._decode_s(kind, table, table), self.numel > MAX_INDEX])
-        device, message, decode, too_long = self._between(np.where(mask & filled, rows, 0.0))
-        return np.where(too_long > 0, np.inf, device), message, decode
-
     def _together(self, kind: Kind, mask: Mask) -> Found:
         """One message for all tensors of the mask in a bucket."""
         over, tensors = self.costs.overheads, np.where(mask, self._of_tensors(kind), 0.0)
@@ -213,16 +198,18 @@ class TableMaker:
             device = device + self._call_s(kind, calls, here) + over.add_s * here[PACKED]
             device = np.where(sums[NUMEL] > MAX_INDEX, np.inf, device)
             decode = self._decode_s(kind, tensors, sums)
-        message = self._exchange_s(kind, sums, sums[NUMEL] if kind.compressor else sums[REST], SAMPLES)
+        message = self._exchange_s(kind, sums, sums[NUMEL] if kind.compressor else sums[REST])
         device, message, decode = (np.where(there, one, 0.0) for one in (device, message, decode))
         return device, message, decode
 
     def _join(self, kind: Kind, sums: Array) -> None:
         """Make one segment, and one compressor call, of what was added up over tensors."""
-        sums[SEGMENTS] = sums[CALLS] = sums[NUMEL] > 0
-        sums[TENSORS] = sums[PACKED]
-        low_rank = isinstance(build(str(kind.compressor)), LowRank)
-        sums[PIECES] = np.maximum(1.0, sums[PIECES]) if low_rank else 1.0
+        spec, packed, there = str(kind.compressor), sums[PACKED].copy(), sums[NUMEL] > 0
+        if by_size(spec):
+            sums[:] = of_sizes(build(spec), sums[NUMEL], kind.density) * there
+        sums[SEGMENTS] = sums[CALLS] = there
+        sums[TENSORS] = sums[PACKED] = packed
+        sums[PIECES] = np.maximum(1.0, sums[PIECES]) if isinstance(build(spec), LowRank) else 1.0
 
     # ---- seconds ----------------------------------------------------------------------------------------------------
 
@@ -243,14 +230,14 @@ class TableMaker:
         pairs = sums_pairs(kind.collective, (spec,))
         return seconds + (over.sum_s - over.result_s) * sums[PACKED] if pairs else seconds
 
-    def _exchange_s(self, kind: Kind, table: Array, sizes: Array, samples: int) -> Array:
+    def _exchange_s(self, kind: Kind, table: Array, sizes: Array) -> Array:
         """Return the seconds of messages; of exchanges of several phases exact for some sizes, linear between them."""
         price = self.prices.exchange_s
         if kind.collective in self.costs.exchange or not len(sizes):
             return price(kind.collective, kind.compressor, table)
         known, first = np.unique(sizes, return_index=True)
-        if len(known) > samples:
-            marks = np.geomspace(max(1.0, known[known > 0][0]), known[-1], samples)
+        if len(known) > SAMPLES:
+            marks = np.geomspace(max(1.0, known[known > 0][0]), known[-1], SAMPLES)
             at = np.unique(np.searchsorted(known, marks).clip(max=len(known) - 1))
             known, first = known[at], first[at]
         return np.interp(sizes, known, price(kind.collective, kind.compressor, table[:, first]))

@@ -35,8 +35,6 @@ def worth_trying(plan: Plan, profile: Profile, costs: Costs, kinds: Iterable[Kin
     best: dict[Kind, tuple[float, Plan]] = {}
     as_ddp: list[Plan] = []
     for kind in dict.fromkeys((DENSE, *kinds)):
-        if kind.calls == "alone":
-            continue
         try:
             plans = list(_few_messages(profile, costs, kind))
             best[kind] = min(((known.disturbed_s(one), one) for one in plans), key=lambda one: one[0])

@@ -78,7 +78,7 @@ def of_tensors(spec: str, shapes: Sequence[tuple[int, ...]], numel: Array, densi
     """
     compressor = build(spec)
     if by_size(spec):
-        table = _of_sizes(compressor, numel, density)
+        table = of_sizes(compressor, numel, density)
     else:
         densities = np.broadcast_to(density, numel.shape).tolist()
         columns = [
@@ -101,7 +101,8 @@ def by_size(spec: str) -> bool:
     return compressor.in_arrays and plain_work and kind.layout_of is Compressor.layout_of
 
 
-def _of_sizes(compressor: Compressor, numel: Array, density: Array | float) -> Array:
+def of_sizes(compressor: Compressor, numel: Array, density: Array | float) -> Array:
+    """Return the table of segments with so many elements, of a compressor that `by_size` names."""
     layout = cast("Any", compressor.layout)(numel, density)  # in_arrays
     table = np.zeros((COUNT, len(numel)))
     table[[NUMEL, WORK]] = numel
