@@ -30,10 +30,13 @@ def first_screen(answer: Answer) -> list[tuple[str, str]]:
     precision = f" x {answer.accumulate}" if answer.accumulate > 1 else ""
     precision += "" if answer.precision == "fp32" else f" in {answer.precision}"
     shared = f", {answer.sharding}" if answer.sharding else ""
-    asked = (
-        f"{answer.model} on {answer.cluster}: {answer.devices} x {answer.device}, {answer.network}, batch "
-        f"{answer.batch_size} each{precision}{shared}, density {answer.density:g} (simulated)"
+    what = (
+        f": {answer.devices} x {answer.device}, {answer.network}, batch {answer.batch_size} each{precision}{shared}, "
+        f"density {answer.density:g} (simulated)"
     )
+    asked = f"{answer.model} on {answer.cluster}{what}"
+    if len(asked) > WIDTH:  # its options are in what follows
+        asked = f"{answer.model} on {answer.cluster.partition('(')[0]}{what}"
     said = ((label, text.split("\n")) for label, text in facts(answer).items())
     return [
         ("", asked),
@@ -42,18 +45,21 @@ def first_screen(answer: Answer) -> list[tuple[str, str]]:
     ]
 
 
+def wrapped(first: str, text: str, width: int = WIDTH) -> str:
+    """Return what stands before a line, and the line, in lines of at most `width` characters."""
+    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=" " * LABEL, break_on_hyphens=False)
+
+
 def as_text(lines: Sequence[tuple[str, str]]) -> str:
     """Return the lines wrapped at WIDTH characters."""
-    return "\n".join(
-        textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=" " * LABEL, break_on_hyphens=False)
-        for first, text in lines
-    )
+    return "\n".join(wrapped(*line) for line in lines)
 
 
 def facts(answer: Answer) -> dict[str, str]:
     """Return the sentences by their labels, the most important first."""
     return {
         answer.answer.upper(): _verdict(answer),
+        **({"MEASURED": answer.measured} if answer.measured else {}),
         "NOW": _now(answer),
         **({"TO WIN": _to_win(answer)} if answer.alone_is_faster else {"FREE": _free(answer)}),
         "FASTER": _faster(answer),
