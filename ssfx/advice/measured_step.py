@@ -31,8 +31,7 @@ def with_step(setting: Setting, step_s: float) -> Setting:
             f"cluster_iteration_ms={ms:g}: no bandwidth from {rate(MARKS[0]):g} to {rate(MARKS[-1]):g} Gbit/s makes "
             f"such a step on {setting.cluster.name}; look at what else {devices} devices wait for, data for example"
         )
-    told = f"{rounded(1e3 * setting.alone_s, 3)} ms alone, {rounded(ms, 3)} on {devices}: as over a link of "
-    text = f"{told}{rounded(found, 2)} Gbit/s"
-    why = "; find out why first: docs/clusters.md" if found < said / 2 else ""
-    return replace(setting.at(found), measured=f"{text}, where {setting.cluster.name.partition('(')[0]} has "
-                   f"{rounded(said, 3)}{why}")
+    found = float(f"{found:.3g}")
+    text = f"{rounded(1e3 * setting.alone_s, 3)} ms alone, {rounded(ms, 3)} on {devices}: a link of {found:g} Gbit/s"
+    why = ": find out why first" if found < said / 2 else ""
+    return replace(setting.at(found), measured=f"{text}, the cluster has {rounded(said, 3)}{why}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ssfx.advice.answer import ROUNDS, WORTH, Answer
 from ssfx.advice.ranked import Entry
@@ -37,12 +38,14 @@ def first_screen(answer: Answer) -> list[tuple[str, str]]:
     asked = f"{answer.model} on {answer.cluster}{what}"
     if len(asked) > WIDTH:  # its options are in what follows
         asked = f"{answer.model} on {answer.cluster.partition('(')[0]}{what}"
-    said = ((label, text.split("\n")) for label, text in facts(answer).items())
-    return [
-        ("", asked),
-        *((f"{'' if below else label:{LABEL}}", part) for label, parts in said for below, part in enumerate(parts)),
-        *(("", f"beware: {one}") for one in answer.cautions),
-    ]
+    return [("", asked), *labelled(facts(answer)), *(("", f"beware: {one}") for one in answer.cautions)]
+
+
+def labelled(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each line of the sentences with what stands before it: the label, or blanks below it."""
+    for label, text in said.items():
+        for below, part in enumerate(text.split("\n")):
+            yield f"{'' if below else label:{LABEL}}", part
 
 
 def wrapped(first: str, text: str, width: int = WIDTH) -> str:
@@ -56,20 +59,24 @@ def as_text(lines: Sequence[tuple[str, str]]) -> str:
 
 
 def facts(answer: Answer) -> dict[str, str]:
-    """Return the sentences by their labels, the most important first."""
+    """Return the eight sentences by their labels, the most important first; another where a step was measured."""
     return {
         answer.answer.upper(): _verdict(answer),
         **({"MEASURED": answer.measured} if answer.measured else {}),
         "NOW": _now(answer),
         **({"TO WIN": _to_win(answer)} if answer.alone_is_faster else {"FREE": _free(answer)}),
         "FASTER": _faster(answer),
-        **({"ROUNDS": "\n".join(_rounds(answer))} if answer.rounds else {}),
         "QUALITY": _quality(answer),
-        **({"PUBLISHED": published} if (published := "\n".join(_published(answer))) else {}),
         "FITS": answer.memory or "memory of hosts is not counted",
         "SURE?": answer.error.said if answer.error else "times of such steps were never checked",
         "MORE": "--all  --plot  --why  --quality  --sources  --page FILE.html  --json",
     }
+
+
+def evidence(answer: Answer) -> dict[str, str]:
+    """Return what --quality has first: when rounds are sooner, and what others published, by their labels."""
+    found = {"ROUNDS": _rounds(answer) if answer.rounds else (), "PUBLISHED": _published(answer)}
+    return {label: text for label, lines in found.items() if (text := "\n".join(lines))}
 
 
 def words(step: Entry) -> str:
@@ -95,6 +102,8 @@ def _verdict(answer: Answer) -> str:
         both = "both" if answer.devices == 2 else f"all {answer.devices}"
         torch = f"torch's {'sharding' if answer.sharding else 'DDP'}"
         return f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with {torch}{by}"
+    if best is None and answer.known.work < 1:
+        return f"all {answer.devices} do less than one would, if it held the model; {free}"
     if best is None:
         return f"no method of recorded quality and checked times compresses here; {free}"
     if answer.answer == "no":
@@ -136,14 +145,19 @@ def _to_win(answer: Answer) -> str:
         found.append(f"from {rounded(answer.pays_from_gbps, 2)} Gbit/s with {words(answer.known)}")
     if more := answer.fewer:
         found.append(f"accumulate={more.passes} ({times(more.batch_times)} the batch)")
-    return "; or ".join([*found, f"scheme={ROUNDS}"] if answer.rounds_may_need else found) or "nothing known helps"
+    found += [f"scheme={ROUNDS}"] if answer.rounds_may_need else []
+    said = "; or ".join(found)
+    return (said if len(said) <= WIDTH - LABEL else re.sub(r" \(\S+ the batch\)", "", said)) or "nothing known helps"
 
 
 def _faster(answer: Answer) -> str:
     found = []
-    if named := ", ".join(map(_with_gain, answer.faster[:2])):
-        more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
+    first = 1 if answer.rounds else 2
+    if named := ", ".join(map(_with_gain, answer.faster[:first])):
+        more = f", {len(answer.faster) - first} more" if len(answer.faster) > first else ""
         found.append(f"{named}{more}: quality unknown or worse")
+    if may := answer.rounds_may_need:
+        found.append(f"{ROUNDS}{'' if answer.rounds_are_sooner else f', unless over {times(may)} the steps'}")
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
     while len("; ".join(found)) > WIDTH - LABEL and len(found) > 1:
         found.pop()  # the first is the fastest; --all has every one
@@ -172,7 +186,7 @@ def _with_gain(one: Entry) -> str:
 
 
 def _quality(answer: Answer) -> str:
-    unlike = "; faster: unpublished" if answer.faster and not answer.published else ""
+    unlike = "; published: --quality" if answer.published else "; faster: unpublished" if answer.faster else ""
     if answer.best is None:
         return f"of what is faster nothing is recorded that holds here{unlike}"
     first, last = answer.steps_between

@@ -14,7 +14,7 @@ from ssfx.advice.answer import Answer, answer_of
 from ssfx.advice.details import details
 from ssfx.advice.play import parts_of
 from ssfx.advice.published import local_updates, published_of, quotes
-from ssfx.advice.screen import WIDTH, facts, first_screen, wrapped
+from ssfx.advice.screen import WIDTH, evidence, facts, first_screen, labelled, wrapped
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.page import combinations, write_page
 from ssfx.cli.pictures import bar_lines
@@ -81,6 +81,10 @@ def advise(
         click.echo()
         for sentence in details(advice):
             say(sentence, "  ", "- ")
+    if quality:
+        click.echo()
+        for line in labelled(evidence(answer)):
+            click.echo(wrapped(*line))
     for part in (one for one, wanted in parts.items() if wanted):
         click.echo()
         part(advice)
@@ -173,7 +177,7 @@ def _plain(advice: Advice, answer: Answer) -> dict[str, Any]:
         one["break_even"] = even and {"text": str(even), "gbps": gbps, "loses_at_gbps": even.loses_at_gbps}
     return {
         **plain,
-        "facts": facts(answer),
+        "facts": facts(answer) | evidence(answer),
         "why": details(advice),
         "gbps": setting.gbps,
         "origin": "simulated",

@@ -111,7 +111,8 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
             )
         if key not in ADVICE_KEYS and not key.startswith("cluster."):
             raise ConfigError(
-                f"advice does not depend on {key}; it takes {', '.join((*ADVICE_KEYS, KEY, ON_ALL, STEPS, 'task', 'family'))}"
+                f"advice does not depend on {key}; it takes "
+                + ", ".join((*ADVICE_KEYS, KEY, ON_ALL, STEPS, "task", "family"))
             )
     point = single(request, "advise")
     point = with_custom(point) if profile is None else point

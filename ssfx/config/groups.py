@@ -148,7 +148,9 @@ def _no_cluster(name: str) -> ConfigError:
     if words := machine(name):
         return ConfigError(f"unknown cluster {name!r}; nearest by numbers: cluster=box {words}")
     if name.lower() == "slurm":
-        return ConfigError("Slurm is no cluster but an engine: write engine=slurm, and cluster= says what its nodes are")
+        return ConfigError(
+            "Slurm is no cluster but an engine: write engine=slurm, and cluster= says what its nodes are"
+        )
     likely = [one for one in near(name, choices("cluster")) if re.findall(r"\d", one) == re.findall(r"\d", name)]
     likely = likely or [one for one in choices("cluster") if re.fullmatch(rf"{re.escape(name.lower())}_\w+", one)]
     meant = f"did you mean {' or '.join(map(repr, likely))}? " if likely else ""

@@ -25,6 +25,7 @@ RANGES = {
     "inter.gbps": Range(1e-3, 6400, "Gbit/s", "eight cards of a node together have 6,400", _RATE),
     "latency_s": Range(0, 0.5, "s", "a message takes 1e-6 to 1e-4 in a data centre", _SECONDS),
     "busbw_gbps": Range(1e-3, 7200, "Gbit/s", "NVLink 5 has 7,200", _RATE),
+    "table_gbps": Range(1e-3, 1e5, "Gbit/s", "NVLink 5 has 7,200", _RATE),
     "small_allreduce_us": Range(0.5, 1e6, "us", "10 to 1,000 are usual", (("ns", 1e-3), ("s", 1e6))),
     "compressor_call_ms": Range(1e-4, 1e4, "ms", "0.01 to 100 are usual", (("us", 1e-3), ("s", 1e3))),
     "message_us": Range(0, 1e5, "us", "10 to 100 are usual", (("ns", 1e-3),)),

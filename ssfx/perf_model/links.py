@@ -63,7 +63,9 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
     found = full_name(name)
     if found in FAMILIES:
         found = _of_device(found, on)
-    elif (family := found[:6]) == "nvlink" and has_sheet(on) and _table().get(found) and _of_device(family, on) != found:
+    elif (
+        (family := found[:6]) == "nvlink" and has_sheet(on) and _table().get(found) and _of_device(family, on) != found
+    ):
         raise ConfigError(f"a node's {on} devices are joined by {_of_device(family, on)}, not {found}; use {family}")
     elif found.startswith("infinity") and has_sheet(on) and not on.startswith("mi"):
         raise ConfigError(f"{found} joins AMD's devices, not {on}; use {' or '.join(sorted(device(on).inside))}")

@@ -38,7 +38,8 @@ _NONE = "networks of no recorded family"
 def family_of(tensors: Sequence[TensorSpec], attends: bool = False) -> str:
     """Return which of FAMILIES the tensors are of, "" where they are of none or of several.
 
-    Names of attention, or that it `attends` by its operators, make a transformer; a single kernel over pixels, its patches, makes it one of images. None was
+    Names of attention, or that it `attends` by its operators, make a transformer; a single kernel over pixels, its
+    patches, makes it one of images. None was
     recorded with experts, of sound, of text and images, or that diffuses: these are of no family. torch's LSTM has
     weight_hh of (4 h, h); other networks with kernels over images are convolutional. An LSTM with attention has none.
     """
