@@ -1,5 +1,6 @@
 """The answer: eight facts, what makes it yes or no, and what several devices are worth."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -104,6 +105,21 @@ def test_the_slower_the_network_the_more_sixteen_bits_inside_nodes_gain():
     assert gains == sorted(gains)
     assert [one.name for one in found if one is not None] == ["hierarchical_fp16"] * 4
     assert gains[-1] > 1.95
+
+
+def test_a_measured_step_tells_the_rate_at_which_it_takes_that_long():
+    words = "model=gpt2 cluster=box iteration_ms=300"
+    slow = asked(f"{words} cluster.inter.gbps=7", "ddp").now
+    answer = asked(f"{words} cluster_iteration_ms={1e3 * slow.iteration_s}", "ddp")
+    assert answer.now.iteration_s == pytest.approx(slow.iteration_s, rel=0.01)
+    assert re.search(
+        r"a link of (6.9\d|7|7.0\d) Gbit/s, the cluster has 25: find out why first", facts(answer)["MEASURED"]
+    )
+
+
+def test_a_family_that_is_said_holds_whatever_tensors_are_called():
+    assert asked("model=gpt2 cluster=box family=lstm", "ddp", "ddp_fp16").best.more_steps == 0.0
+    assert resolve_setting(["model=gpt2", "cluster=box", "family=lstm"]).network.family == "lstm"
 
 
 def test_nodes_of_one_device_sum_nothing_inside_first():
