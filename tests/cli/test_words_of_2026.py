@@ -34,7 +34,7 @@ ANSWERS = {
     "model=gpt2 cluster=rtx4090": "cluster.device=rtx4090 cluster.inside=pcie",
     "model=gpt2 cluster=2x4090": "cluster.devices_per_node=2 cluster.device=rtx4090 cluster.inside=pcie, or as many",
     "model=gpt2 cluster=two-3090s": "cluster.device=rtx3090",
-    "model=gpt2 cluster=8xH100-SXM": "cluster.nodes=1 cluster.devices_per_node=8 cluster.device=h100 cluster.inside=nvlink",
+    "model=gpt2 cluster=8xH100-SXM": "cluster.devices_per_node=8 cluster.device=h100 cluster.inside=nvlink",
     "model=gpt2 cluster=4x8xa100": "cluster.nodes=4 cluster.devices_per_node=8 cluster.device=a100",
     "model=gpt2 cluster=g5.12xlarge": "cluster.device=a10g cluster.link=eth_40_tcp",
     "model=stable_diffusion cluster=box": "nearest by size: dit_xl",
