@@ -35,6 +35,11 @@ def __getattr__(name: str) -> Any:
         from ssfx.config.advice_question import advise_on
 
         return advise_on
+    if name in ("wrap", "Attach", "DDP", "DistributedDataParallel", "prepare", "advise", "run"):
+        meant = {"advise": "ssfx.advise_on(profile, cluster)", "run": "ssfx run, a command"}
+        raise AttributeError(
+            f"module 'ssfx' has no attribute {name!r}: it is {meant.get(name, 'ssfx.attach(model, optimizer)')}"
+        )
     raise AttributeError(f"module 'ssfx' has no attribute {name!r}")
 
 

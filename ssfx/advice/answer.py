@@ -65,6 +65,8 @@ class Answer:
     alone_samples_per_s: float
     now: Entry
     """torch's DDP as it comes, or its own sharding."""
+    measured: str
+    """What a measured step says of the network, which all times here have then; "" where none was given."""
     dense: Entry
     """Tuned dense: the fastest that changes no method."""
     best: Entry | None
@@ -158,10 +160,11 @@ def answer_of(advice: Ranking) -> Answer:
         alone_is_faster=alone_is_faster,
         alone_samples_per_s=setting.samples / setting.alone_s,
         now=Entry(setting.as_it_comes(), setting, dense.iteration_s),
+        measured=setting.measured,
         dense=dense,
         best=best,
         most=max(0.0, 1 - setting.alone_s / dense.iteration_s),
-        fewer=_accumulated(advice, known, 1.0) if alone_is_faster else _accumulated(advice, dense, HALF * devices),
+        fewer=_accumulated(advice, known, 1.0) if alone_is_faster else _accumulated(advice, dense),
         pays_from_gbps=_pays_from_gbps(advice, known) if alone_is_faster else None,
         faster=tuple(sorted((one for one in ahead if one.more_steps is None), key=lambda one: one.unsure)),
         unchecked=tuple(one for one in ahead if one.more_steps is not None),
@@ -189,8 +192,10 @@ def _fits_whole(setting: Setting) -> bool:
     return needed is not None and needed.fits
 
 
-def _accumulated(advice: Ranking, entry: Entry, work: float) -> Accumulated | None:
+def _accumulated(advice: Ranking, entry: Entry, work: float | None = None) -> Accumulated | None:
     """Return the fewest passes before an exchange with which all devices do so much work; None where one does.
+
+    `work` None: HALF of what they do with ever more passes, which sharded models exchange in, too.
 
     Seconds of a step are linear in the passes: all but the last compute alone.
     """
@@ -198,6 +203,8 @@ def _accumulated(advice: Ranking, entry: Entry, work: float) -> Accumulated | No
     passes, first_s, alone_s = setting.accumulate, entry.iteration_s, setting.alone_s
     more_s = setting.accumulated(entry.trial, passes + 1).iteration_s - first_s
     alone_more_s = setting.profile.alone_s(passes + 1) - alone_s
+    if work is None:
+        work = HALF * min(devices, devices * alone_more_s / more_s)
     # devices (alone_s + n alone_more_s) = work (first_s + n more_s), of n further passes
     slope = devices * alone_more_s - work * more_s
     further = (work * first_s - devices * alone_s) / slope if slope > 0 else inf

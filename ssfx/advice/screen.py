@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ssfx.advice.answer import ROUNDS, WORTH, Answer
 from ssfx.advice.ranked import Entry
@@ -30,40 +31,52 @@ def first_screen(answer: Answer) -> list[tuple[str, str]]:
     precision = f" x {answer.accumulate}" if answer.accumulate > 1 else ""
     precision += "" if answer.precision == "fp32" else f" in {answer.precision}"
     shared = f", {answer.sharding}" if answer.sharding else ""
-    asked = (
-        f"{answer.model} on {answer.cluster}: {answer.devices} x {answer.device}, {answer.network}, batch "
-        f"{answer.batch_size} each{precision}{shared}, density {answer.density:g} (simulated)"
+    what = (
+        f": {answer.devices} x {answer.device}, {answer.network}, batch {answer.batch_size} each{precision}{shared}, "
+        f"density {answer.density:g} (simulated)"
     )
-    said = ((label, text.split("\n")) for label, text in facts(answer).items())
-    return [
-        ("", asked),
-        *((f"{'' if below else label:{LABEL}}", part) for label, parts in said for below, part in enumerate(parts)),
-        *(("", f"beware: {one}") for one in answer.cautions),
-    ]
+    asked = f"{answer.model} on {answer.cluster}{what}"
+    if len(asked) > WIDTH:  # its options are in what follows
+        asked = f"{answer.model} on {answer.cluster.partition('(')[0]}{what}"
+    return [("", asked), *labelled(facts(answer)), *(("", f"beware: {one}") for one in answer.cautions)]
+
+
+def labelled(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each line of the sentences with what stands before it: the label, or blanks below it."""
+    for label, text in said.items():
+        for below, part in enumerate(text.split("\n")):
+            yield f"{'' if below else label:{LABEL}}", part
+
+
+def wrapped(first: str, text: str, width: int = WIDTH) -> str:
+    """Return what stands before a line, and the line, in lines of at most `width` characters."""
+    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=" " * LABEL, break_on_hyphens=False)
 
 
 def as_text(lines: Sequence[tuple[str, str]]) -> str:
     """Return the lines wrapped at WIDTH characters."""
-    return "\n".join(
-        textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=" " * LABEL, break_on_hyphens=False)
-        for first, text in lines
-    )
+    return "\n".join(wrapped(*line) for line in lines)
 
 
 def facts(answer: Answer) -> dict[str, str]:
-    """Return the sentences by their labels, the most important first."""
+    """Return the eight sentences by their labels, the most important first; another where a step was measured."""
     return {
         answer.answer.upper(): _verdict(answer),
+        **({"MEASURED": answer.measured} if answer.measured else {}),
         "NOW": _now(answer),
         **({"TO WIN": _to_win(answer)} if answer.alone_is_faster else {"FREE": _free(answer)}),
         "FASTER": _faster(answer),
-        **({"ROUNDS": "\n".join(_rounds(answer))} if answer.rounds else {}),
         "QUALITY": _quality(answer),
-        **({"PUBLISHED": published} if (published := "\n".join(_published(answer))) else {}),
         "FITS": answer.memory or "memory of hosts is not counted",
         "SURE?": answer.error.said if answer.error else "times of such steps were never checked",
         "MORE": "--all  --plot  --why  --quality  --sources  --page FILE.html  --json",
     }
+
+
+def evidence(answer: Answer) -> dict[str, str]:
+    """Return what --quality has first: when rounds are sooner, and what others published, by their labels."""
+    found = {"ROUNDS": _rounds(answer) if answer.rounds else (), "PUBLISHED": _published(answer)}
+    return {label: text for label, lines in found.items() if (text := "\n".join(lines))}
 
 
 def words(step: Entry) -> str:
@@ -89,6 +102,8 @@ def _verdict(answer: Answer) -> str:
         both = "both" if answer.devices == 2 else f"all {answer.devices}"
         torch = f"torch's {'sharding' if answer.sharding else 'DDP'}"
         return f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with {torch}{by}"
+    if best is None and answer.known.work < 1:
+        return f"all {answer.devices} do less than one would, if it held the model; {free}"
     if best is None:
         return f"no method of recorded quality and checked times compresses here; {free}"
     if answer.answer == "no":
@@ -110,7 +125,8 @@ def _now(answer: Answer) -> str:
     by = "torch's sharding" if answer.sharding else f"DDP (25 MiB{', a flat ring' if answer.nodes > 1 else ''})"
     so = f" ({'at best' if answer.answer == 'no' else 'this'} {rounded(known.work, 2)})" if known is answer.best else ""
     alone = f"one: {rounded(answer.alone_samples_per_s, 3)} samples/s"
-    return f"{by}: {worth(answer.devices, answer.device, now.work)}{so}; {alone}"
+    said = f": {worth(answer.devices, answer.device, now.work)}{so}; {alone}"
+    return (by if len(by + said) <= WIDTH - LABEL else by.partition(" (")[0]) + said
 
 
 def _free(answer: Answer) -> str:
@@ -130,14 +146,19 @@ def _to_win(answer: Answer) -> str:
         found.append(f"from {rounded(answer.pays_from_gbps, 2)} Gbit/s with {words(answer.known)}")
     if more := answer.fewer:
         found.append(f"accumulate={more.passes} ({times(more.batch_times)} the batch)")
-    return "; or ".join([*found, f"scheme={ROUNDS}"] if answer.rounds_may_need else found) or "nothing known helps"
+    found += [f"scheme={ROUNDS}"] if answer.rounds_may_need else []
+    said = "; or ".join(found)
+    return (said if len(said) <= WIDTH - LABEL else re.sub(r" \(\S+ the batch\)", "", said)) or "nothing known helps"
 
 
 def _faster(answer: Answer) -> str:
     found = []
-    if named := ", ".join(map(_with_gain, answer.faster[:2])):
-        more = f", {len(answer.faster) - 2} more" if len(answer.faster) > 2 else ""
+    first = 1 if answer.rounds else 2
+    if named := ", ".join(map(_with_gain, answer.faster[:first])):
+        more = f", {len(answer.faster) - first} more" if len(answer.faster) > first else ""
         found.append(f"{named}{more}: quality unknown or worse")
+    if may := answer.rounds_may_need:
+        found.append(f"{ROUNDS}{'' if answer.rounds_are_sooner else f', unless over {times(may)} the steps'}")
     found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
     while len("; ".join(found)) > WIDTH - LABEL and len(found) > 1:
         found.pop()  # the first is the fastest; --all has every one
@@ -166,7 +187,7 @@ def _with_gain(one: Entry) -> str:
 
 
 def _quality(answer: Answer) -> str:
-    unlike = "; faster: unpublished" if answer.faster and not answer.published else ""
+    unlike = "; published: --quality" if answer.published else "; faster: unpublished" if answer.faster else ""
     if answer.best is None:
         return f"of what is faster nothing is recorded that holds here{unlike}"
     first, last = answer.steps_between

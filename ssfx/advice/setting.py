@@ -119,6 +119,8 @@ class Setting:
     """How ranks share the model; None: each has all of it."""
     shard_compressor: str | None = None
     """Of the sum over shards beside replicas; None: torch's own sum."""
+    measured: str = ""
+    """What a measured step on all devices says of the network; "" where nobody measured one."""
     others: Others = field(default_factory=Others)
     """How weights of a sharded model are gathered, and the kinds that travel as they are, of whole models too."""
 

@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import re
 import signal
 import sys
 import threading
@@ -62,6 +63,17 @@ OTHER_VERBS = {
     "claims": "status --claims PAPER",
 }
 """What people call some of the verbs."""
+OTHER_OPTIONS = {
+    "--html": "--page",
+    "--verbose": "--why",
+    "-v": "--why",
+    "--explain": "--why",
+    "--output": "--json > FILE",
+    "-o": "--json > FILE",
+    "--out": "--json > FILE",
+    "--save": "--json > FILE",
+}
+"""What people call some of the options."""
 EXTRAS = {
     "lab": ("datasets", "pandas", "psutil", "sacrebleu", "sklearn", "torchvision", "transformers", "wandb"),
     "page": ("plotly",),
@@ -190,8 +202,15 @@ def _code_of(argv: Sequence[str] | None) -> int:
         options: list[str] = []
         if isinstance(error, click.NoSuchOption) and error.ctx:  # click's own guesses are far from what was typed
             known = [word for one in error.ctx.command.get_params(error.ctx) for word in one.opts]
-            options = near(error.option_name, known)
+            options = [OTHER_OPTIONS[name]] if (name := error.option_name) in OTHER_OPTIONS else near(name, known)
+            options = [one for one in options if one.split()[0] in known]
             said = f"no option {error.option_name}" + (f"; did you mean {' or '.join(options)}?" if options else "")
+        extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", said)
+        if extra and error.ctx:
+            takes = [word for one in error.ctx.command.get_params(error.ctx) for word in one.opts if word[:2] == "--"]
+            options = near(f"--{extra[1].partition('=')[0]}", takes)
+            has = f"; did you mean {options[0]}?" if options else f"; it takes {', '.join(takes)}" if takes else ""
+            said = f"{error.ctx.command_path} has no place for {extra[1]}{has}"
         line = instead_of(sys.argv[1:] if argv is None else argv, options)
         return _fail(line or f"{said} (see {where} --help)", 2)
     except (KeyboardInterrupt, click.Abort):

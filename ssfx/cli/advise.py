@@ -14,11 +14,11 @@ from ssfx.advice.answer import Answer, answer_of
 from ssfx.advice.details import details
 from ssfx.advice.play import parts_of
 from ssfx.advice.published import local_updates, published_of, quotes
-from ssfx.advice.screen import LABEL, facts, first_screen
+from ssfx.advice.screen import WIDTH, evidence, facts, first_screen, labelled, wrapped
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.page import combinations, write_page
 from ssfx.cli.pictures import bar_lines
-from ssfx.cli.terminal import print_table, say
+from ssfx.cli.terminal import columns, print_table, say
 from ssfx.config.advice_question import resolve_setting
 from ssfx.core.errors import ConfigError
 from ssfx.core.numbers import rounded
@@ -66,7 +66,8 @@ def advise(
         click.echo(json.dumps(_plain(advice, answer), sort_keys=True))
         return
     for number, (first, text) in enumerate(first_screen(answer)):
-        say(text, " " * LABEL, first, bold=number < 2, fg=None if first or not number else "yellow")
+        text = wrapped(first, text, min(WIDTH, columns() or WIDTH))
+        click.secho(text, bold=number < 2, fg=None if first or not number else "yellow")
     if not any(word.startswith("cluster") for word in overrides):
         say("no cluster= was said: this is of local, the ranks of this machine", "  ", fg="yellow")
     parts = {_ranking: every, _quality: quality, _origins: sources}
@@ -80,6 +81,10 @@ def advise(
         click.echo()
         for sentence in details(advice):
             say(sentence, "  ", "- ")
+    if quality:
+        click.echo()
+        for line in labelled(evidence(answer)):
+            click.echo(wrapped(*line))
     for part in (one for one, wanted in parts.items() if wanted):
         click.echo()
         part(advice)
@@ -172,7 +177,7 @@ def _plain(advice: Advice, answer: Answer) -> dict[str, Any]:
         one["break_even"] = even and {"text": str(even), "gbps": gbps, "loses_at_gbps": even.loses_at_gbps}
     return {
         **plain,
-        "facts": facts(answer),
+        "facts": facts(answer) | evidence(answer),
         "why": details(advice),
         "gbps": setting.gbps,
         "origin": "simulated",

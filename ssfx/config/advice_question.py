@@ -4,23 +4,25 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from ssfx.advice.measured_step import with_step
 from ssfx.advice.ranking import Advice, advise
 from ssfx.advice.setting import Setting
 from ssfx.advice.sharded_steps import Others
 from ssfx.config.clusters import check_recorded, choice_at
 from ssfx.config.compose import compose
-from ssfx.config.iteration_time import KEY, split_words, timed_model
+from ssfx.config.iteration_time import KEY, ON_ALL, split_words, timed_model
 from ssfx.config.overrides import read
 from ssfx.config.schema import MOST, Settings
 from ssfx.config.shared_model import SHARDING_KEYS, shared_model
 from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
-from ssfx.core.errors import ConfigError
+from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.numbers import as_number
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.saved_profiles import check_device, lasting
 from ssfx.perf_model.target import target_at
 from ssfx.planning.profile import Profile
+from ssfx.schemes.search.recorded_network import FAMILIES
 
 ADVICE_KEYS = (
     "model",
@@ -53,6 +55,20 @@ def split_task(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     return others, given == {"fine-tuning"}
 
 
+def split_family(words: Iterable[str]) -> tuple[list[str], str]:
+    """Return `words` without family=..., and what it says the network is; ConfigError for what nothing is recorded of.
+
+    Blanks of a family may be underscores.
+    """
+    others = [word for word in words if not word.startswith("family=")]
+    given = {word.partition("=")[2].replace("_", " ").lower() for word in words if word.startswith("family=")}
+    for name in given - set(FAMILIES):
+        raise unknown("family", name, FAMILIES, {"vit": FAMILIES[3], "cnn": FAMILIES[0], "rnn": FAMILIES[1]})
+    if len(given) > 1:
+        raise ConfigError(f"family is given twice; keep one of {', '.join(sorted(given))}")
+    return others, next(iter(given), "")
+
+
 def split_steps(words: Iterable[str]) -> tuple[tuple[str, ...], int | None]:
     """Return `words` without train_steps=..., and its value; ConfigError for what is no number of steps."""
     others = tuple(word for word in words if not word.startswith(f"{STEPS}="))
@@ -78,7 +94,14 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
     """
     words, train_steps = split_steps(list(words))
     words, fine_tuning = split_task(words)
+    words, family = split_family(words)
     words, iteration_ms = split_words(words)
+    words, on_all_ms = split_words(words, ON_ALL)
+    if on_all_ms is not None and iteration_ms is None:
+        raise ConfigError(
+            f"{ON_ALL}={on_all_ms:g} tells the bandwidth beside the step of one device alone; add {KEY}=..., measured "
+            "on one device with the same batch"
+        )
     request = read(words)
     for key in request:
         if key in ("scheme", "compressor") or key.startswith(("scheme.", "compressor.")):
@@ -88,7 +111,8 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
             )
         if key not in ADVICE_KEYS and not key.startswith("cluster."):
             raise ConfigError(
-                f"advice does not depend on {key}; it takes {', '.join((*ADVICE_KEYS, KEY, STEPS, 'task'))}"
+                f"advice does not depend on {key}; it takes "
+                + ", ".join((*ADVICE_KEYS, KEY, ON_ALL, STEPS, "task", "family"))
             )
     point = single(request, "advise")
     point = with_custom(point) if profile is None else point
@@ -112,7 +136,8 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
         setting = Setting(replace(cluster, name=str(choice_at(point, cluster))), profile)
     density = setting.density if settings.density is None else settings.density
     shared = shared_model(settings, cluster)
-    return replace(
+    setting = replace(setting, profile=replace(setting.profile, family=family or setting.profile.family))
+    asked = replace(
         setting,
         density=density,
         accumulate=settings.accumulate,
@@ -123,6 +148,7 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
         shard_compressor=settings.shard_compressor,
         others=Others(settings.weights, settings.exempt),
     )
+    return asked if on_all_ms is None else with_step(asked, 1e-3 * on_all_ms)
 
 
 def advise_on(profile: Profile, cluster: str = "local", batch_size: int = 0, **options: Any) -> Advice:

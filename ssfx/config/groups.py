@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssfx.config.other_words import machine, model_of_size
+from ssfx.config.other_words import described, machine, model_of_size
 from ssfx.core import slurm_site
 from ssfx.core.component_file import component_file, file_names, is_file, leaves_folder, outside, path_of
 from ssfx.core.errors import ConfigError, near, nearest, unknown
@@ -104,7 +104,9 @@ def check_choice(group: str, value: Any) -> str:
             raise no_scheme(name)
         if group == "model" and name.lower() not in OTHER_CHOICES["model"] and (hint := model_of_size(name)):
             raise ConfigError(f"unknown model {name!r}; {hint}")
-        raise unknown(group, name, choices(group), OTHER_CHOICES.get(group, {}))
+        error = unknown(group, name, choices(group), OTHER_CHOICES.get(group, {}))
+        own = "; or count your own: model=FILE.py:FUNCTION" if group == "model" else ""
+        raise ConfigError(f"{str(error).removesuffix('?')}{own}") if own else error
     return text if spec.options else name
 
 
@@ -121,10 +123,12 @@ def _no_cluster(name: str) -> ConfigError:
         return ConfigError(f"unknown cluster {name!r}; did you mean cluster={name}.yaml, the file that is here?")
     if (same := near(name, choices("cluster"))[:1]) and same[0] == name.lower():
         return ConfigError(f"unknown cluster {name!r}; did you mean {same[0]!r}?")
-    if several := re.fullmatch(r"(\d+)\s?x\s?(\d+)[x_-]?([a-z]+\d+\w*)?", name.lower()):
+    if words := described(name):
+        return ConfigError(f"unknown cluster {name!r}; write cluster=box {words}")
+    if several := re.fullmatch(r"(\d+)\s?x\s?(\d+)", name.lower()):
         return ConfigError(
             f"unknown cluster {name!r}; for {several[1]} machines of {several[2]} GPUs write cluster=box cluster.nodes="
-            f"{several[1]} cluster.devices_per_node={several[2]} cluster.device={several[3] or 'a100'} "
+            f"{several[1]} cluster.devices_per_node={several[2]} cluster.device=a100 "
             "cluster.inside=pcie cluster.link=25gbe_tcp"
         )
     if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
@@ -143,10 +147,15 @@ def _no_cluster(name: str) -> ConfigError:
         return unknown("cluster", name, choices("cluster"), OTHER_CHOICES["cluster"])
     if words := machine(name):
         return ConfigError(f"unknown cluster {name!r}; nearest by numbers: cluster=box {words}")
-    likely = nearest(name, choices("cluster"))
-    agree = likely is not None and re.findall(r"\d", likely) == re.findall(r"\d", name)
+    if name.lower() == "slurm":
+        return ConfigError(
+            "Slurm is no cluster but an engine: write engine=slurm, and cluster= says what its nodes are"
+        )
+    likely = [one for one in near(name, choices("cluster")) if re.findall(r"\d", one) == re.findall(r"\d", name)]
+    likely = likely or [one for one in choices("cluster") if re.fullmatch(rf"{re.escape(name.lower())}_\w+", one)]
+    meant = f"did you mean {' or '.join(map(repr, likely))}? " if likely else ""
     return ConfigError(
-        f"unknown cluster {name!r}; {f'did you mean {likely!r}? ' if agree else ''}to describe yours write cluster=box "
+        f"unknown cluster {name!r}; {meant}to describe yours write cluster=box "
         "cluster.nodes=2 cluster.devices_per_node=8 cluster.device=a100 cluster.inside=nvlink cluster.link=25gbe_tcp; "
         "ssfx list clusters has all"
     )

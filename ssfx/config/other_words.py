@@ -7,6 +7,7 @@ from ssfx.core.errors import ConfigError
 from ssfx.perf_model.devices import device
 
 _SXM = "cluster.nodes=2 cluster.devices_per_node=8 cluster.inside=nvlink cluster.device="
+_PCIE = "cluster.nodes=2 cluster.devices_per_node=4 cluster.inside=pcie cluster.device="
 MACHINES = {
     r"p4de?(\.24xlarge)?": f"{_SXM}a100 cluster.link=efa_100 cluster.nics_per_node=4",
     r"p5en?(\.48xlarge)?": f"{_SXM}h200 cluster.link=efa_400",
@@ -21,6 +22,10 @@ MACHINES = {
     r"[dh]gx[_-]?b300": f"{_SXM}b300 cluster.link=ib_rdma_400 cluster.inter.gbps=800",
     r"gb200[_-]?(nvl?72)?": "cluster.nodes=1 cluster.devices_per_node=72 cluster.inside=nvlink cluster.device=gb200",
     r"(dgx[_-]?)?spark": "cluster.nodes=2 cluster.devices_per_node=1 cluster.device=gb10 cluster.link=roce_200",
+    r"g4dn(\.\d*x?large|\.metal)?": f"{_PCIE}t4 cluster.link=eth_40_tcp cluster.inter.gbps=50",
+    r"g5(\.\d*x?large)?": f"{_PCIE}a10g cluster.link=eth_40_tcp",
+    r"g6(\.\d*x?large)?": f"{_PCIE}l4 cluster.link=eth_40_tcp",
+    r"p3(\.\d*x?large)?": f"{_SXM}v100 cluster.link=25gbe_tcp",
     r"home|lan|office": "cluster.nodes=2 cluster.devices_per_node=1 cluster.device=rtx4090 cluster.link=eth_1_tcp",
 }
 """Machines that nobody measured for ssfx, and the words that describe them by data sheets."""
@@ -31,13 +36,20 @@ DECODERS = {
 """Billions of parameters of models that decode text; those of experts count all of them."""
 EXPERTS = {"olmoe_1b_7b": 6.9, "gpt_oss_20b": 20.9, "qwen3_30b_a3b": 30.5}
 ENCODERS = {"bert_base": 0.11, "bert_large": 0.34}
-FAMILIES = {"mixtral|deepseek|moe|a\\d+b|\\dx\\d": EXPERTS, "t5|bert|electra": ENCODERS}
+DIFFUSERS = {"dit_xl": 0.67}
+FAMILIES = {
+    "diffusion|sdxl|flux|dit": DIFFUSERS,
+    "mixtral|deepseek|moe|a\\d+b|\\dx\\d": EXPERTS,
+    "t5|bert|electra": ENCODERS,
+}
 SIZES = {
     **{"gpt2_medium": 0.355, "gpt3": 175.0, "deepseek_v3": 671.0, "deepseek_r1": 671.0, "deepseek": 671.0},
     **{"t5_small": 0.06, "t5_base": 0.22, "t5_large": 0.77, "t5": 0.22, "mixtral": 46.7, "mixtral_8x7b": 46.7},
+    **{"stable_diffusion": 0.86, "sdxl": 2.6, "flux": 12.0, "nanogpt": 0.124, "gemma": 8.5, "gpt_j": 6.1},
     **{"roberta_base": 0.125, "roberta_large": 0.355, "deberta_large": 0.4, "mistral": 7.2, "phi3": 3.8},
 }
 """Billions of parameters of models that do not say them in their names, or say others."""
+_COUNTS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
 ALIKE = 2.5
 """A model of so many times the parameters, or of so many times fewer, is another thing."""
 
@@ -56,6 +68,30 @@ def machine(name: str) -> str:
         f"cluster.nodes=2 cluster.devices_per_node=8 cluster.device={on} cluster.inside={inside} cluster.link=25gbe_tcp"
     )
     return words if on else ""
+
+
+def described(name: str) -> str:
+    """Return the words of a cluster=box that "2x4090", "4x8xH100-SXM" or "two 3090s" is; "" if it names no device."""
+    plain = re.sub("|".join(_COUNTS), lambda word: str(_COUNTS.index(word[0]) + 1), name.lower())
+    number, by = r"(\d+)\s?", r"[x_ -]\s?"
+    said = re.fullmatch(rf"{number}{by}(?:{number}{by})?(?:nvidia[ _-])?(\w*\d[\w ]*?)s?(-sxm\d?|-pcie)?", plain)
+    on = next((one for word in (said[3], f"rtx{said[3]}") if (one := _device(word))), "") if said else ""
+    if not said or not on:
+        return ""
+    nodes, each = (int(said[1]), int(said[2])) if said[2] else (1, int(said[1]))
+    if not said[2] and each > 8:
+        nodes, each = (each // 8, 8) if each % 8 == 0 else (each, 1)
+    words = f"cluster.nodes={nodes} cluster.devices_per_node={each} cluster.device={on} cluster.inside="
+    words += "nvlink" if "sxm" in (said[4] or "") and "nvlink" in device(on).inside else "pcie"
+    apart = ", or as many nodes of one on cluster.link=eth_1_tcp" if (nodes, each) == (1, 2) else ""
+    return words + (" cluster.link=25gbe_tcp" if nodes > 1 else apart)
+
+
+def _device(word: str) -> str:
+    try:
+        return device(word).name
+    except ConfigError:
+        return ""
 
 
 def model_of_size(name: str) -> str:

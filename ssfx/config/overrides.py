@@ -10,7 +10,7 @@ from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, 
 from ssfx.config.schema import KEYS, TYPES, typed
 from ssfx.core import slurm_site
 from ssfx.core.cluster_keys import OTHER_NAMES
-from ssfx.core.errors import ConfigError, nearest, some_of, unknown
+from ssfx.core.errors import ConfigError, near, nearest, some_of, unknown
 from ssfx.core.spec import Spec
 from ssfx.perf_model.saved_profiles import is_saved
 
@@ -21,7 +21,7 @@ _LINK_KEYS = ("gbps", "latency_s")
 SHORT = {"cluster.link": "cluster.inter.link", "cluster.inside": "cluster.intra.link"}
 """Keys that say in a word what a cluster is made of."""
 
-_SPLIT_OFF = ("iteration_ms", "train_steps", "profile")
+_SPLIT_OFF = ("iteration_ms", "cluster_iteration_ms", "train_steps", "profile", "family")
 """Keys that commands take from the words before they are read."""
 _OTHER_KEYS = {
     **{other: f"cluster.{key if key not in _LINK_KEYS else f'inter.{key}'}" for other, key in OTHER_NAMES.items()},
@@ -42,6 +42,13 @@ _OTHER_KEYS = {
     **dict.fromkeys(("bucket_cap_mb", "bucket_size", "bucket_mb"), "scheme.bucket_cap_bytes"),
     **dict.fromkeys(("dtype", "amp", "fp16", "bf16"), "precision"),
     "learning_rate": "lr",
+    **dict.fromkeys(("micro_batches", "microbatches", "num_microbatches"), "accumulate"),
+    **dict.fromkeys(("architecture", "arch", "kind"), "family"),
+    **dict.fromkeys(("lora", "peft", "frozen"), "model=FILE.py:FUNCTION, whose frozen weights need no gradient"),
+    **dict.fromkeys(
+        ("tp", "pp", "tensor_parallel", "pipeline_parallel", "tensor_parallel_size", "pipeline_parallel_size"),
+        "nothing: ssfx exchanges gradients of data parallel ranks, and prices no other; drop it",
+    ),
     **dict.fromkeys(("grad_accum", "gradient_accumulation_steps", "accumulation", "accumulation_steps"), "accumulate"),
     **dict.fromkeys(("step_time", "step_ms", "iteration_time", "time_ms"), "iteration_ms"),
     **dict.fromkeys(("global_batch_size", "global_batch", "total_batch_size"), "batch_size, that of a rank"),
@@ -50,6 +57,7 @@ _OTHER_KEYS = {
 }
 """What people call some of the keys, and what to write."""
 
+_MOST_USED = "model, cluster, scheme, compressor, density, batch_size, accumulate, optimizer, precision, sharding"
 _MACHINES = ("cluster.nodes", "cluster.device", "cluster.nics", "cluster.inter.", "cluster.intra.")
 """Beginnings of keys that say what machines are."""
 _CALL = re.compile(r"([a-z_]\w*)\(")
@@ -127,7 +135,10 @@ def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
         raise ConfigError(f"unknown key {key!r}; did you mean 'cluster.{key}'?")
     if key not in _OTHER_KEYS and any(key in options("scheme", choice) for choice in choices("scheme")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'scheme.{key}'?")
-    raise unknown("key", key, [*GROUPS, *KEYS, *_SPLIT_OFF], _OTHER_KEYS)
+    keys = [*GROUPS, *KEYS, *_SPLIT_OFF]
+    if key.lower() in _OTHER_KEYS or near(key, keys):
+        raise unknown("key", key, keys, _OTHER_KEYS)
+    raise ConfigError(f"unknown key {key!r}; most used are {_MOST_USED}: docs/configuration.md has all {len(keys)}")
 
 
 def typed_options(group: str, spec: Spec) -> dict[str, Any]:
@@ -153,6 +164,8 @@ def _parse_slurm(word: str) -> tuple[str, tuple[Any, ...]] | None:
     if key in slurm_site.SBATCH:
         said = f"cluster.slurm.{slurm_site.SBATCH[key]}={text}"
     elif key.isupper():
+        if known_key(key.lower()):
+            raise ConfigError(f"unknown key {key!r}; did you mean {key.lower()}={text}?")
         said = f"cluster.slurm.environment={{{key}:{text}}}"
     else:
         return None
@@ -177,8 +190,9 @@ def _check_option(group: str, option: str, key: str) -> None:
     if option not in names:
         part, _, key = option.rpartition(".")
         if part in ("inter", "intra") and key in OTHER_NAMES:
+            unit = ", in seconds" if OTHER_NAMES[key] == "latency_s" else ""
             raise ConfigError(
-                f"unknown option of cluster {option!r}; did you mean 'cluster.{part}.{OTHER_NAMES[key]}'?"
+                f"unknown option of cluster {option!r}; did you mean 'cluster.{part}.{OTHER_NAMES[key]}'{unit}?"
             )
         if group == "cluster" and (meant := _OTHER_KEYS.get(option, "")):
             raise ConfigError(f"unknown option of cluster {option!r}; did you mean {meant!r}?")
@@ -206,6 +220,8 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     try:
         override = OverridesParser(functions).parse_override(word)
     except (HydraException, TypeError):
+        if text.endswith(","):
+            raise ConfigError(f"{word!r} ends with a comma; write {key}={text.rstrip(',')}") from None
         how = "options are written name(option=value)" if "(" in text else f"write {key}=a,b to run several"
         raise ConfigError(f"cannot read {word!r}; {how}, and range(), choice() and glob() are as in Hydra") from None
     if override.type != OverrideType.CHANGE or override.package is not None:

@@ -259,6 +259,7 @@ def _factors(said: Any) -> dict[str, float]:
 def _device_name(value: Any) -> str:
     if not isinstance(value, str):
         meant = [one for one in devices.device_names() if one.endswith(str(value))]
-        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
-        raise ConfigError(f"cluster.device must be the name of a device, got {value!r}{hint}")
-    return devices.device(value).name
+        if meant or not isinstance(value, int):
+            hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+            raise ConfigError(f"cluster.device must be the name of a device, got {value!r}{hint}")
+    return devices.device(str(value)).name

@@ -57,7 +57,7 @@ class ExchangeTable:
         if not all(value > 0 and isfinite(value) for value in self.us):
             raise ConfigError(f"exchanges: us of {self.collective} must be positive numbers")
         plausible(
-            "busbw_gbps", self.busbw_gbps, f"exchanges: the bus bandwidth that bytes and us of {self.collective} are"
+            "table_gbps", self.busbw_gbps, f"exchanges: the bus bandwidth that bytes and us of {self.collective} are"
         )
 
     @property

@@ -63,6 +63,12 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
     found = full_name(name)
     if found in FAMILIES:
         found = _of_device(found, on)
+    elif (
+        (family := found[:6]) == "nvlink" and has_sheet(on) and _table().get(found) and _of_device(family, on) != found
+    ):
+        raise ConfigError(f"a node's {on} devices are joined by {_of_device(family, on)}, not {found}; use {family}")
+    elif found.startswith("infinity") and has_sheet(on) and not on.startswith("mi"):
+        raise ConfigError(f"{found} joins AMD's devices, not {on}; use {' or '.join(sorted(device(on).inside))}")
     if found in _table():
         return {"kind": found, **_table()[found]}
     if kinds := meant(name):
@@ -84,8 +90,12 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
         )
     raise ConfigError(
         f"unknown kind of link {name!r}; write the nearest by numbers (ssfx list links), or what you measured: "
-        "cluster.inter.gbps=10 cluster.inter.latency_s=0.00005"
+        f"cluster.inter.gbps={name if _is_rate(said) else 10} cluster.inter.latency_s=0.00005"
     )
+
+
+def _is_rate(said: str) -> bool:
+    return re.fullmatch(r"\d+(\.\d+)?", said) is not None
 
 
 def _nearest(name: str, words: str) -> ConfigError:

@@ -11,7 +11,7 @@ from math import ceil, sqrt
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.origin import BEWARE, Origin
 from ssfx.perf_model.devices import HOST_S, SIXTEEN_BIT, Device, device
-from ssfx.perf_model.operator_counts import COLUMNS, ModelWork, model_work
+from ssfx.perf_model.operator_counts import COLUMNS, ModelWork, counted, model_work
 from ssfx.planning.profile import Profile
 
 STEP_TRAFFIC = {"sgd": 5, "adam": 7, "adamw": 7, "muon": 5}
@@ -88,6 +88,7 @@ def analytic_profile(
         step_s=round(update, 9),
         optimizer=optimizer or "",
         host_bound=bool(bound),
+        attends=work.attention_bytes > 0 and model not in counted(),  # names of tensors tell what is shipped
     )
 
 

@@ -67,6 +67,10 @@ class Profile:
     empty."""
     host_bound: bool = False
     """Whether the host, which issues kernels, holds a step that was counted, so that the device waits for it."""
+    family: str = ""
+    """What kind of network it is, where that was said; "": its tensors and operators tell."""
+    attends: bool = False
+    """Whether attention was counted among its operators."""
     in_other: Mapping[str, InPrecision] = field(default_factory=dict, hash=False)
     """The same in the other precisions of the device; empty of what was measured."""
 
@@ -106,7 +110,7 @@ class Profile:
 
     def to_json(self) -> str:
         """Return the profile as JSON text."""
-        unsaid = ("precision", "in_other", "batch_size", "host_bound")
+        unsaid = ("precision", "in_other", "batch_size", "host_bound", "family", "attends")
         raw = {key: value for key, value in asdict(self).items() if value or key not in unsaid}
         return json.dumps(raw, separators=(",", ":"))
 
@@ -157,7 +161,7 @@ class Profile:
         """Return the profile that `to_json` wrote, of this version or an earlier one."""
         raw = loads(text)
         found = typed(cls, raw)
-        names = (found.model, found.device, found.optimizer, *(spec.name for spec in found.tensors))
+        names = (found.model, found.device, found.optimizer, found.family, *(spec.name for spec in found.tensors))
         if odd := next((name for name in names if not name.isprintable()), None):
             raise ValueError(f"{odd!r} is no name: it has characters that no line can show")
         for spec in found.tensors:

@@ -23,6 +23,7 @@ from ssfx.schemes import Scheme
 
 Optimizers = tuple[torch.optim.Optimizer, ...]
 OWN_EXCHANGE = {
+    "DataParallel": "attach to the bare module in one process for each device, as torchrun starts them",
     "DistributedDataParallel": "attach to the bare module instead, and do not wrap it",
     "FullyShardedDataParallel": "it shards parameters, which ssfx does not; train the unwrapped module",
 }

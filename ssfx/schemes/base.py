@@ -17,6 +17,16 @@ from ssfx.planning.profile import Profile
 from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.shared import shared
 
+OTHER_OPTIONS = {
+    **dict.fromkeys(("ratio", "sparsity", "k", "keep"), "density"),
+    **dict.fromkeys(("rank", "bits", "levels", "bucket"), "compressor=NAME(option=value), as powersgd(rank=4)"),
+    **dict.fromkeys(("group", "pg"), "process_group"),
+    **dict.fromkeys(("warmup", "warmup_steps", "start_powersgd_iter"), "dense_steps"),
+    **dict.fromkeys(("momentum", "lr", "weight_decay"), "the optimizer's own, which stays as it is; drop it"),
+    "no_sync": "with sync.no_sync(): around all but the last backward",
+}
+"""What people take for an option of a scheme, and what to write."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SchemeOptions(Bounded):
@@ -157,7 +167,7 @@ class Scheme:
                         f"scheme={self.name} sends every gradient dense, so density={value} would have no effect; "
                         "drop it or choose scheme=per_tensor"
                     )
-                raise unknown(f"option of scheme {self.name}", key, known)
+                raise unknown(f"option of scheme {self.name}", key, known, OTHER_OPTIONS)
             if key == "compressor" and value is None and not (self.dense or self.chooses):
                 raise ConfigError(
                     f"scheme={self.name} compresses gradients, so it needs a compressor; "

@@ -25,6 +25,10 @@ OTHER_WORDS = {word: options for words, options in _MEANT.items() for word in wo
 
 def no_scheme(name: str, *, python: bool = False) -> ConfigError:
     """Return the error for a scheme that is none, with what to write on a command line or, `python`, in a script."""
+    if isinstance(name, (list, tuple)):
+        return ConfigError(
+            f"attach takes one scheme, got {name!r}; ssfx simulate scheme={','.join(map(str, name))} compares"
+        )
     bare = name_of(name) if isinstance(name, str) else name
     inside = dict(Spec.parse(name).options) if isinstance(name, str) and bare != name else {}
     if meant := OTHER_WORDS.get(str(bare).lower()):

@@ -1,5 +1,6 @@
 """The answer: eight facts, what makes it yes or no, and what several devices are worth."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from advice.settings import setting
 from ssfx.advice import advise
 from ssfx.advice.answer import Answer, answer_of
 from ssfx.advice.rounds import RoundsRecord, holding
-from ssfx.advice.screen import as_text, facts, first_screen
+from ssfx.advice.screen import as_text, evidence, facts, first_screen
 from ssfx.advice.setting import METHODS
 from ssfx.config.advice_question import resolve_setting
 from ssfx.planning.rounds import Rounds
@@ -25,13 +26,16 @@ def asked(words: str, *names: str) -> Answer:
     return answer_of(advise(resolve_setting(words.split()), names or KNOWN))
 
 
-def test_an_answer_is_eight_facts_and_the_published_ones():
+def test_an_answer_is_eight_facts_and_what_is_published_is_behind_a_flag():
     answer = asked(BERT)
     assert list(facts(answer)) == ["YES", *LABELS]
     assert len(as_text(first_screen(answer)).splitlines()) == 9  # what was asked, and a line for each
-    assert list(facts(asked(f"model=gpt2 {TWO}", *KNOWN, "ddp_4bit"))) == [
-        *("NO", "NOW", "TO WIN", "FASTER", "ROUNDS", "QUALITY", "PUBLISHED", "FITS", "SURE?", "MORE")
-    ]
+    no = asked(f"model=gpt2 {TWO}", *KNOWN, "ddp_4bit")
+    assert list(facts(no)) == ["NO", "NOW", "TO WIN", *LABELS[2:]]
+    assert list(evidence(no)) == ["ROUNDS", "PUBLISHED"]
+    assert "; diloco, unless over " in facts(no)["FASTER"]
+    assert facts(no)["QUALITY"].endswith("; published: --quality")
+    assert len(as_text(first_screen(no)).splitlines()) == 9
 
 
 def test_yes_names_the_method_its_gain_and_the_line_to_type():
@@ -103,6 +107,21 @@ def test_the_slower_the_network_the_more_sixteen_bits_inside_nodes_gain():
     assert gains[-1] > 1.95
 
 
+def test_a_measured_step_tells_the_rate_at_which_it_takes_that_long():
+    words = "model=gpt2 cluster=box iteration_ms=300"
+    slow = asked(f"{words} cluster.inter.gbps=7", "ddp").now
+    answer = asked(f"{words} cluster_iteration_ms={1e3 * slow.iteration_s}", "ddp")
+    assert answer.now.iteration_s == pytest.approx(slow.iteration_s, rel=0.01)
+    assert re.search(
+        r"a link of (6.9\d|7|7.0\d) Gbit/s, the cluster has 25: find out why first", facts(answer)["MEASURED"]
+    )
+
+
+def test_a_family_that_is_said_holds_whatever_tensors_are_called():
+    assert asked("model=gpt2 cluster=box family=lstm", "ddp", "ddp_fp16").best.more_steps == 0.0
+    assert resolve_setting(["model=gpt2", "cluster=box", "family=lstm"]).network.family == "lstm"
+
+
 def test_nodes_of_one_device_sum_nothing_inside_first():
     assert "hierarchical_fp16" not in setting().names()
     assert set(METHODS) <= set(resolve_setting(["model=gpt2", "cluster=box"]).names())
@@ -119,15 +138,15 @@ def test_local_updates_are_named_on_slow_networks_alone(words, named):
     answer = asked(f"model=gpt2_xl {words}", "ddp")
     assert any(name.startswith("DiLoCo, 2 replicas") for name, _ in answer.published) is named
     assert (answer.rounds_may_need is not None) is named
-    said = facts(answer).get("ROUNDS", "")
+    said = evidence(answer).get("ROUNDS", "")
     assert ("diloco every 128: sooner, unless it needs over " in said) is named
     assert ("\npublished: every 30 steps: " in said) is named
-    assert "DiLoCo" not in facts(answer).get("PUBLISHED", "")
+    assert "DiLoCo" not in evidence(answer).get("PUBLISHED", "")
 
 
 def test_rounds_are_between_nodes_and_have_evidence_or_a_break_even():
     words = "model=gpt2_large cluster=box cluster.link=1gbe cluster.nodes="
-    eight, sixteen = (facts(asked(f"{words}{nodes} train_steps=5000", "ddp"))["ROUNDS"] for nodes in (8, 16))
+    eight, sixteen = (evidence(asked(f"{words}{nodes} train_steps=5000", "ddp"))["ROUNDS"] for nodes in (8, 16))
     assert eight.startswith("diloco every 128 between 8 groups of 8, outer_lr=1 outer_momentum=0 as they are few: ")
     assert (
         "\npublished: every 30 steps: +1.07 to +2.05 % loss, about +24 to +34 % tokens (arXiv 2503.09799; C4)" in eight
@@ -156,7 +175,7 @@ def test_rounds_compete_by_time_to_quality_where_a_record_holds(monkeypatch, tim
     monkeypatch.setattr("ssfx.advice.rounds.records", lambda: [record])
     words = "model=gpt2_large cluster=box cluster.link=1gbe cluster.nodes=8 batch_size=2"
     answer = asked(words, "ddp")
-    said = facts(answer)["ROUNDS"]
+    said = evidence(answer)["ROUNDS"]
     assert answer.rounds_are_sooner is says
     assert ("sooner by recorded quality, as none needed over" in said) is says
     assert "\nrecorded: +3.0 % to +5.0 %, " in said
@@ -183,7 +202,7 @@ def test_published_quality_is_never_a_yes():
     assert answer.best is not None
     assert answer.best.name == "hierarchical_fp16"
     assert ("ddp_4bit", "arXiv 2410.15526 (NeurIPS 2024)") in [(name, one.address) for name, one in answer.published]
-    assert "about +21 % tokens" in facts(answer)["PUBLISHED"]
+    assert "about +21 % tokens" in evidence(answer)["PUBLISHED"]
 
 
 def test_what_is_free_is_what_its_words_give():

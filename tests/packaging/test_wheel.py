@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -106,6 +107,12 @@ def test_tab_completes_the_verbs_that_an_installed_wheel_has(installed):
     assert offered("ssfx ") == [verb for verb in SUMMARIES if verb not in ("figures", "report", "status", "validate")]
     assert {"network", "compressors"} <= set(offered("ssfx profile "))
     assert "scheme=ssfusion_oi" in offered("ssfx run scheme=")
+
+
+def test_the_readmes_answer_comes_from_an_installed_wheel(installed):
+    command, answer = re.search(r"\$ ssfx (advise .*)\n((?:.*\n)*?)```", (ROOT / "README.md").read_text()).groups()
+    done = installed("-m", "ssfx", *command.split())
+    assert (done.returncode, done.stdout) == (0, answer), done.stderr
 
 
 @pytest.mark.slow

@@ -53,6 +53,13 @@ def test_the_command_line_has_the_same_answers(name):
     ("given", "said"),
     [
         ({"trace": "x.json"}, "trace is True or False"),
+        ({"scheme": ["ddp", "topk"]}, "attach takes one scheme"),
+        ({"scheme": "topk", "ratio": 0.01}, "did you mean 'density'"),
+        ({"scheme": "powersgd", "rank": 4}, r"powersgd\(rank=4\)"),
+        ({"scheme": "topk", "group": None}, "did you mean 'process_group'"),
+        ({"scheme": "topk", "no_sync": True}, r"with sync.no_sync\(\)"),
+        ({"scheme": "topk", "warmup": 5}, "did you mean 'dense_steps'"),
+        ({"scheme": "topk", "momentum": 0.9}, "the optimizer's own"),
         ({"exempt": nn.Linear(2, 2)}, "exempt is a list of"),
         ({"scheme": "powersgd", "compressor": "powersgd(rank=100000)"}, r"rank must be in \[1, 4096\]"),
     ],
@@ -60,6 +67,18 @@ def test_the_command_line_has_the_same_answers(name):
 def test_what_attach_cannot_take(given, said):
     with pytest.raises(ConfigError, match=said):
         ssfx.attach(*parts(), **given)
+
+
+def test_a_model_that_is_spread_over_devices_by_torch_is_refused():
+    model, optimizer = parts()
+    with pytest.raises(ConfigError, match="as torchrun starts them"):
+        ssfx.attach(nn.DataParallel(model), optimizer)
+
+
+def test_names_of_other_libraries_are_answered():
+    for name, said in {"wrap": "ssfx.attach", "DDP": "ssfx.attach", "advise": "advise_on"}.items():
+        with pytest.raises(AttributeError, match=said):
+            getattr(ssfx, name)
 
 
 def test_a_trace_that_was_not_kept_cannot_be_saved(tmp_path):

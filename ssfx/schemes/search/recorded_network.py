@@ -35,14 +35,15 @@ _COLOURS = (1, 3)
 _NONE = "networks of no recorded family"
 
 
-def family_of(tensors: Sequence[TensorSpec]) -> str:
+def family_of(tensors: Sequence[TensorSpec], attends: bool = False) -> str:
     """Return which of FAMILIES the tensors are of, "" where they are of none or of several.
 
-    Names of attention make a transformer; a single kernel over pixels, its patches, makes it one of images. None was
+    Names of attention, or that it `attends` by its operators, make a transformer; a single kernel over pixels, its
+    patches, makes it one of images. None was
     recorded with experts, of sound, of text and images, or that diffuses: these are of no family. torch's LSTM has
     weight_hh of (4 h, h); other networks with kernels over images are convolutional. An LSTM with attention has none.
     """
-    attends = any(word in spec.name.lower() for spec in tensors for word in _ATTENTION)
+    attends = attends or any(word in spec.name.lower() for spec in tensors for word in _ATTENTION)
     recurrent = [spec.shape for spec in tensors if _RECURRENT in spec.name]
     kernels = [spec.shape for spec in tensors if len(spec.shape) == _KERNEL_DIMS]
     if recurrent:
@@ -59,12 +60,17 @@ def family_of(tensors: Sequence[TensorSpec]) -> str:
     return "conv" if kernels else ""
 
 
+def family_in(profile: Profile) -> str:
+    """Return the family that was said of a profile, or which its tensors and operators are of."""
+    return profile.family or family_of(profile.tensors, profile.attends)
+
+
 def rank_batch(profile: Profile) -> int | None:
     """Return the tokens of a rank and step, or the samples of what reads no text; None where that is not known.
 
     Tokens of a sample are known of shipped models: the file of a user's own need not be where its profile is.
     """
-    if not profile.batch_size or family_of(profile.tensors) not in READERS:
+    if not profile.batch_size or family_in(profile) not in READERS:
         return profile.batch_size or None
     return profile.batch_size * model_work(profile.model).sample_tokens if profile.model in counted() else None
 
@@ -99,7 +105,7 @@ class Network:
     @classmethod
     def of(cls, profile: Profile, ranks: int | None = None) -> Network:
         """Return the network of a profile on so many ranks."""
-        return cls(family_of(profile.tensors), profile.optimizer, profile.tensors, ranks, rank_batch(profile))
+        return cls(family_in(profile), profile.optimizer, profile.tensors, ranks, rank_batch(profile))
 
     def compression(self, compressor: str, density: float, calls: str) -> float:
         """Return the bytes of the gradient over those that a rank sends if the method sends every tensor.
