@@ -20,25 +20,20 @@ def split_words(words: Iterable[str]) -> tuple[list[str], float | None]:
             continue
         if found is not None:
             raise ConfigError(f"{KEY} is given twice; keep one of them")
-        found = _milliseconds(text)
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not (math.isfinite(found) and found > 0):
+            how = (as_number(text, KEY).removeprefix("; write ") if math.isnan(found) else "") or "253"
+            raise ConfigError(
+                f"{KEY}={text} is no iteration time; write the milliseconds of a step on one device, for example "
+                f"{KEY}={how}"
+            )
+        plausible(KEY, found)
     return others, found
 
 
 def timed_model(model: str, iteration_ms: float | None) -> str:
     """Return the model as it is named where its iteration time was given: "resnet50(iteration_ms=253)"."""
     return model if iteration_ms is None else f"{model}({KEY}={iteration_ms:g})"
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        how = (as_number(text, KEY).removeprefix("; write ") if math.isnan(value) else "") or "253"
-        raise ConfigError(
-            f"{KEY}={text} is no iteration time; write the milliseconds of a step on one device, for example "
-            f"{KEY}={how}"
-        )
-    plausible(KEY, value)
-    return value

@@ -78,7 +78,14 @@ def of_tensors(spec: str, shapes: Sequence[tuple[int, ...]], numel: Array, densi
     """
     compressor = build(spec)
     if by_size(spec):
-        table = _of_sizes(compressor, numel, density)
+        layout = cast("Any", compressor.layout)(numel, density)  # in_arrays
+        table = np.zeros((COUNT, len(numel)))
+        table[[NUMEL, WORK]] = numel
+        table[[TENSORS, SEGMENTS, CALLS, PACKED, PIECES]] = 1.0
+        table[FIRST], table[ROOM] = np.multiply(4, layout.first), layout.indices
+        table[REST] = layout.nbytes - table[FIRST]
+        table[KEPT] = np.where(table[ROOM] > 0, np.minimum(numel, layout.values), numel)
+        table[ASKED] = np.maximum(1.0, density * numel)
     else:
         densities = np.broadcast_to(density, numel.shape).tolist()
         columns = [
@@ -99,15 +106,3 @@ def by_size(spec: str) -> bool:
     kind = type(compressor)
     plain_work = kind.work is Compressor.work and kind.pieces is Compressor.pieces and kind.cycle is Compressor.cycle
     return compressor.in_arrays and plain_work and kind.layout_of is Compressor.layout_of
-
-
-def _of_sizes(compressor: Compressor, numel: Array, density: Array | float) -> Array:
-    layout = cast("Any", compressor.layout)(numel, density)  # in_arrays
-    table = np.zeros((COUNT, len(numel)))
-    table[[NUMEL, WORK]] = numel
-    table[[TENSORS, SEGMENTS, CALLS, PACKED, PIECES]] = 1.0
-    table[FIRST], table[ROOM] = np.multiply(4, layout.first), layout.indices
-    table[REST] = layout.nbytes - table[FIRST]
-    table[KEPT] = np.where(table[ROOM] > 0, np.minimum(numel, layout.values), numel)
-    table[ASKED] = np.maximum(1.0, density * numel)
-    return table
