@@ -26,11 +26,9 @@ from ssfx.simulator.pricing.timeline import evaluate
 
 if TYPE_CHECKING:
     from ssfx.config.plans import Planned
-    from ssfx.perf_model.mesh import Mesh
     from ssfx.planning.costs import Costs
     from ssfx.planning.plan import Lane, Plan
     from ssfx.planning.profile import Profile
-    from ssfx.planning.sharding import ShardedPlan
 
 
 INDENT = "    "
@@ -164,15 +162,6 @@ def _show_sharded(planned: Planned, as_json: bool, why: bool) -> None:
         click.echo(found.plan.to_json())
         return
     click.secho(f"{parts.scheme} for {planned.model} on {planned.cluster.name}, {sharding.text}", bold=True)
-    _show_gathers(planned, found)
-    _show_plan("sums over shards", found.shards)
-    if found.replicas is not None:
-        _show_plan("sums over replicas", found.replicas)
-    _show_time(planned, found, profile, mesh)
-    click.echo(f"digest {found.plan.digest}")
-
-
-def _show_gathers(planned: Planned, found: ShardedPlan) -> None:
     sizes = gathered_bytes(found)
     again = "again for backward" if found.sharding.reshard_after_forward else "once"
     by = found.sharding.gather_dtype if found.weights is None else planned.others.weights
@@ -180,17 +169,9 @@ def _show_gathers(planned: Planned, found: ShardedPlan) -> None:
         f"gathers of weights in {by}: {len(sizes)} groups, {again}; a rank brings {bytes_text(sum(sizes))} to one of "
         f"all, {bytes_text(max(sizes))} to that of the largest"
     )
-
-
-def _show_plan(title: str, plan: Plan) -> None:
-    rows = list(lanes_of(plan))
-    click.echo(f"{title}, {plan.world_size} ranks, {len(rows)} messages of shards")
-    print_table(COLUMNS, rows[:_ROWS], right=RIGHT)
-    if len(rows) > _ROWS:
-        click.echo(f"  and {len(rows) - _ROWS} more")
-
-
-def _show_time(planned: Planned, found: ShardedPlan, profile: Profile, mesh: Mesh) -> None:
+    _show_plan("sums over shards", found.shards)
+    if found.replicas is not None:
+        _show_plan("sums over replicas", found.replicas)
     needed = sharded_memory(profile, found, planned.cluster.device, precision=planned.precision)
     if needed:
         click.secho(f"memory: {needed.text}", fg=None if needed.fits else "yellow")
@@ -206,6 +187,15 @@ def _show_time(planned: Planned, found: ShardedPlan, profile: Profile, mesh: Mes
         )
     for line in step.outside:
         click.secho(f"extrapolated: {line}", fg="yellow")
+    click.echo(f"digest {found.plan.digest}")
+
+
+def _show_plan(title: str, plan: Plan) -> None:
+    rows = list(lanes_of(plan))
+    click.echo(f"{title}, {plan.world_size} ranks, {len(rows)} messages of shards")
+    print_table(COLUMNS, rows[:_ROWS], right=RIGHT)
+    if len(rows) > _ROWS:
+        click.echo(f"  and {len(rows) - _ROWS} more")
 
 
 COLUMNS = (

@@ -54,7 +54,8 @@ def traffic(primitive: str, nbytes: int, world_size: int, rank: int = 0, item_by
     if primitive == "send":
         return Traffic(1, nbytes)
     if primitive == "broadcast":
-        children = tree_children(rank, p)
+        first = rank.bit_length()
+        children = sum(1 for j in range(first, rounds(p)) if rank + (1 << j) < p)
         return Traffic(children, children * nbytes)
     size, longer = divmod(nbytes // item_bytes, p)
 
@@ -69,12 +70,6 @@ def traffic(primitive: str, nbytes: int, world_size: int, rank: int = 0, item_by
     if primitive == "all_reduce":
         return Traffic(2 * (p - 1), 2 * nbytes - chunk(rank + 1) - chunk(rank + 2))
     raise ValueError(f"unknown primitive {primitive!r}")
-
-
-def tree_children(rank: int, world_size: int) -> int:
-    """Return to how many ranks `rank` forwards a broadcast from rank 0 along a binomial tree."""
-    first = rank.bit_length()
-    return sum(1 for j in range(first, rounds(world_size)) if rank + (1 << j) < world_size)
 
 
 def to_peers(nbytes: Sequence[int], rank: int) -> Traffic:

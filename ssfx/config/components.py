@@ -48,20 +48,15 @@ def completed(points: Sequence[Point]) -> tuple[list[Point], tuple[str, ...], tu
     Dense schemes beside sparse ones are baselines, to which compressor, density and memory do not apply; nor does
     density to compressors that send every element beside others.
     """
-    baselines = _baselines(points)
+    names = list(dict.fromkeys(point["scheme"] for point in points))
+    dense = tuple(name for name in names if schemes[name].dense)
+    baselines = dense if len(dense) < len(names) else ()
     found = [complete(without_sparse_keys(point) if point["scheme"] in baselines else point) for point in points]
     without_density = _without_density(found)
     for point in found:
         if point["compressor"] in without_density:
             point.pop("density", None)
     return found, baselines, without_density
-
-
-def _baselines(points: Iterable[Point]) -> tuple[str, ...]:
-    """Return the dense schemes of points that have sparse ones, too."""
-    names = list(dict.fromkeys(point["scheme"] for point in points))
-    dense = tuple(name for name in names if schemes[name].dense)
-    return dense if len(dense) < len(names) else ()
 
 
 def _without_density(points: Iterable[Point]) -> tuple[str, ...]:
@@ -80,7 +75,14 @@ def complete(point: Point) -> Point:
     if chosen["compressor"] is None and scheme.chooses:
         chosen["memory"] = chosen.get("memory") or "residual"
     elif chosen["compressor"] is None:
-        _refuse_without_compressor(scheme, point)
+        for key, value in point.items():
+            if key == "density" and value is not None:
+                scheme.options({"density": value})
+            if key.partition(".")[0] in ("memory", "compressor") and value is not None:
+                raise ConfigError(
+                    f"scheme={scheme.name} compresses nothing by default, so {key}={value} would have no effect; "
+                    f"drop it, set compressor=fp16, or choose scheme=per_tensor"
+                )
         chosen["memory"] = None
     elif chosen.get("memory") is None:
         compressor = build(_spec("compressor", chosen["compressor"], chosen))
@@ -156,17 +158,6 @@ def _check_dense(scheme: Scheme, compressor: Compressor) -> None:
             f"scheme={scheme.name} sends every element and {compressor.name} selects some; "
             f"use compressor=fp16, or scheme=per_tensor compressor={compressor.name}"
         )
-
-
-def _refuse_without_compressor(scheme: Scheme, point: Point) -> None:
-    for key, value in point.items():
-        if key == "density" and value is not None:
-            scheme.options({"density": value})
-        if key.partition(".")[0] in ("memory", "compressor") and value is not None:
-            raise ConfigError(
-                f"scheme={scheme.name} compresses nothing by default, so {key}={value} would have no effect; "
-                f"drop it, set compressor=fp16, or choose scheme=per_tensor"
-            )
 
 
 def _node_spec(catalog: Any, node: Mapping[str, Any] | None) -> str | None:

@@ -56,7 +56,13 @@ def check_file(group: str, name: str, above: tuple[Path, ...] = ()) -> None:
     if group == "experiment":
         _check_axes(said, path)
     if group == "workload" and "epochs" in said:
-        _check_epochs(said, path)
+        epochs, samples, dataset = (numeric(said.get(key)) for key in ("epochs", "train_samples", "trained_on"))
+        numbers = (isinstance(one, int | float) and not isinstance(one, bool) for one in (epochs, samples))
+        if not (all(numbers) and 0 < epochs < 10**6 and 1 <= samples < 10**12 and isinstance(dataset, str)):
+            raise ConfigError(
+                f"{path}: workload.epochs goes with train_samples, both positive numbers, and with trained_on, a data "
+                "set"
+            )
 
 
 def _continued(listed: Any, group: str, path: Path) -> Iterator[tuple[str, str]]:
@@ -105,13 +111,3 @@ def _check_axes(said: Mapping[str, Any], path: Path) -> None:
                 check(str(key), ())
             except ConfigError as error:
                 raise ConfigError(f"{path}: {name}: {error}") from None
-
-
-def _check_epochs(said: Mapping[str, Any], path: Path) -> None:
-    """Raise ConfigError unless a workload that says for how many epochs it is trained says of how many samples."""
-    epochs, samples, dataset = (numeric(said.get(key)) for key in ("epochs", "train_samples", "trained_on"))
-    numbers = (isinstance(one, int | float) and not isinstance(one, bool) for one in (epochs, samples))
-    if not (all(numbers) and 0 < epochs < 10**6 and 1 <= samples < 10**12 and isinstance(dataset, str)):
-        raise ConfigError(
-            f"{path}: workload.epochs goes with train_samples, both positive numbers, and with trained_on, a data set"
-        )

@@ -24,7 +24,15 @@ def shared_model(settings: Settings, cluster: Cluster, engine: str = "simulate")
         _refuse_without(settings)
         return None
     if engine != "simulate":
-        _refuse_training(settings)
+        # Keys of a run that trains a whole model only.
+        refused = {"trace": True, "time_compute_only": True, "precision": "fp16"}
+        for key, value in refused.items():
+            if getattr(settings, key) == value:
+                text = str(value).lower() if value is True else value
+                raise ConfigError(
+                    f"{key}={text} is of runs that train whole models, and sharding={settings.sharding} shares one "
+                    f"among ranks; {'use precision=bf16' if key == 'precision' else f'drop {key}'}"
+                )
     if settings.weights is not None:
         check_weights(settings.weights)
     if settings.shard_compressor is not None:
@@ -43,18 +51,6 @@ def shared_model(settings: Settings, cluster: Cluster, engine: str = "simulate")
         DTYPES[settings.reduce_dtype],
         settings.reshard_after_forward,
     )
-
-
-def _refuse_training(settings: Settings) -> None:
-    """Raise ConfigError for the first key of a run that trains a whole model only."""
-    refused = {"trace": True, "time_compute_only": True, "precision": "fp16"}
-    for key, value in refused.items():
-        if getattr(settings, key) == value:
-            text = str(value).lower() if value is True else value
-            raise ConfigError(
-                f"{key}={text} is of runs that train whole models, and sharding={settings.sharding} shares one among "
-                f"ranks; {'use precision=bf16' if key == 'precision' else f'drop {key}'}"
-            )
 
 
 def _refuse_without(settings: Settings) -> None:

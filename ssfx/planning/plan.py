@@ -146,7 +146,10 @@ class Plan:
         if not any(all(a is b for a, b in zip(parts, seen, strict=True)) for seen in _checked):
             _check(self)
             _checked.append(parts)
-        _check_rest(self)
+        if self.world_size < 1:
+            raise PlanError(f"plan of scheme {self.scheme!r}: world size {self.world_size} is not positive")
+        if self.decode not in ("end", "comm_stream"):
+            raise PlanError(f"plan of scheme {self.scheme!r}: decode {self.decode!r} is neither end nor comm_stream")
 
     @cached_property
     def _tables(self) -> _Tables:
@@ -239,13 +242,6 @@ def launch_in_order(plan_buckets: tuple[Bucket, ...], tensors: tuple[TensorSpec,
 
 _checked: deque[tuple[object, object, object]] = deque(maxlen=16)
 """Tensors, buckets and launch orders that were found right: a plan with other notes has the very same ones."""
-
-
-def _check_rest(plan: Plan) -> None:
-    if plan.world_size < 1:
-        raise PlanError(f"plan of scheme {plan.scheme!r}: world size {plan.world_size} is not positive")
-    if plan.decode not in ("end", "comm_stream"):
-        raise PlanError(f"plan of scheme {plan.scheme!r}: decode {plan.decode!r} is neither end nor comm_stream")
 
 
 def _check(plan: Plan) -> None:

@@ -173,7 +173,21 @@ class Commit:
                     "and zeros that were not sent, sync.used() after the script moves weights itself",
                     min(lost),
                 )
-        self._lose(gone, silent)
+        self.open -= set(gone)
+        sent = [name for name in gone if name not in silent]
+        if not sent or not self._keeps or self.in_closure:
+            return
+        bits = torch.stack([fingerprint(self._params[name]) for name in sent]).tolist()
+        for name, now in zip(sent, bits, strict=True):
+            times, before = self._lost.get(name, (0, None))
+            moved = self._params[name]._version != self._versions[name] if before is None else now != before
+            self._lost[name] = (times + 1 if moved else 0, now)
+            if self._lost[name][0] >= _UNSAID:
+                raise ConfigError(
+                    f"{name} moved after each of {_UNSAID} exchanges in a row, and no optimizer stepped with its "
+                    "gradient, so its residual is lost: call sync.used() after the script moves weights by averaged "
+                    "gradients, put passes that only perturb weights inside sync.no_sync(), or use scheme=ddp"
+                )
 
     def replaced(self, names: Collection[str]) -> None:
         """Other weights have taken the place of `names`: averages that these had, and were not used, are gone."""
@@ -282,27 +296,6 @@ class Commit:
             if changes < 0 or (changes > 0 and not scaled) or (gone and not kept):
                 gone.add(name)
         return gone, silent & gone
-
-    def _lose(self, names: Collection[str], silent: Collection[str]) -> None:
-        """No step used the averages of `names`: residuals are as before; `silent` are those of them that sent nothing.
-
-        ConfigError where the script seems to move weights itself.
-        """
-        self.open -= set(names)
-        sent = [name for name in names if name not in silent]
-        if not sent or not self._keeps or self.in_closure:
-            return
-        bits = torch.stack([fingerprint(self._params[name]) for name in sent]).tolist()
-        for name, now in zip(sent, bits, strict=True):
-            times, before = self._lost.get(name, (0, None))
-            moved = self._params[name]._version != self._versions[name] if before is None else now != before
-            self._lost[name] = (times + 1 if moved else 0, now)
-            if self._lost[name][0] >= _UNSAID:
-                raise ConfigError(
-                    f"{name} moved after each of {_UNSAID} exchanges in a row, and no optimizer stepped with its "
-                    "gradient, so its residual is lost: call sync.used() after the script moves weights by averaged "
-                    "gradients, put passes that only perturb weights inside sync.no_sync(), or use scheme=ddp"
-                )
 
 
 def is_round(count: int) -> bool:

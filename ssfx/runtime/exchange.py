@@ -292,17 +292,6 @@ class Exchange:
                 self.queue.ended(index)
                 self.cut_values, message.cut_values = self.cut_values + message.cut_values, 0
         self._not_under_way()
-        self._say_cut()
-        self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
-        with self._watch.time("decompress"):
-            finite = bool(all_finite(part for one in received for part in one))
-            if finite:
-                self._write()
-            else:
-                self.finite = [bool(all_finite(one)) for one in received]
-        return finite
-
-    def _say_cut(self) -> None:
         if self.cut_values and not self._said_cut:
             self._said_cut = True
             kept = self.memory is not None and self.memory.stateful
@@ -313,6 +302,14 @@ class Exchange:
                 CUT,
                 "sent in later steps" if kept else "lost, since there is no residual",
             )
+        self._sent_bytes = self.comm.sent.sent_bytes - self._sent_before
+        with self._watch.time("decompress"):
+            finite = bool(all_finite(part for one in received for part in one))
+            if finite:
+                self._write()
+            else:
+                self.finite = [bool(all_finite(one)) for one in received]
+        return finite
 
     def exchanged(self) -> set[str]:
         """Return the parameters whose averages the step that just finished wrote."""

@@ -61,11 +61,6 @@ def timing_hook(call: Callable[..., Any]) -> Uncopied:
     return Uncopied(torch.compiler.disable(call, reason=reason), nothing)
 
 
-def no_sync_of(no_sync: Callable[[], Any]) -> Uncopied:
-    """Return `no_sync` as an attribute of a module; a copy's is an empty context."""
-    return Uncopied(no_sync, nullcontext)
-
-
 def nothing(*_: Any, **__: Any) -> None:
     """Stand in for a hook."""
 
@@ -105,7 +100,7 @@ class DdpHabits:
         self._attributes = bare.__dict__
         self._added = not hasattr(bare, "no_sync")
         if self._added:
-            self._attributes["no_sync"] = no_sync_of(no_sync)
+            self._attributes["no_sync"] = Uncopied(no_sync, nullcontext)
         self._seen = set(self._attributes)
 
     @property

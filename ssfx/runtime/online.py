@@ -184,32 +184,6 @@ def costs_for(comm: Comm, device: torch.device, online: OnlinePlanning, max_nume
     if online.to_measure is None:
         return None
     densities, reduces = online.to_measure(placeholder_costs(comm.world_size))
-    return calibrate_several(comm, device, densities, reduces, max_numel, hook_s)
-
-
-def calibrate(comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int) -> Costs:
-    """Return the costs of `compressor` and of the basic collectives, equal on all ranks."""
-    sizes, (encode, host, decode) = _measured(comm, device, compressor, density, max_numel)
-    knots = tuple(float(n) for n in sizes)
-    origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
-    return Costs(
-        comm.world_size,
-        Curve(knots, tuple(encode)),
-        Curve(knots, tuple(host)),
-        Curve(knots, tuple(decode)),
-        _exchanges(comm, sizes[-1])[0],
-        origin,
-    )
-
-
-def calibrate_several(
-    comm: Comm, device: torch.device, densities: Mapping[str, float], reduces: bool, max_numel: int, hook_s: float
-) -> Costs:
-    """Return the costs of several compressors, each measured at its density, of exchanges and of the runtime's hooks.
-
-    They are equal on all ranks. Without `reduces` sums and gathers are all that plans may use. What exchanges take from
-    the cores that train is in `occupancy`.
-    """
     origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {', '.join(densities)}")
     times = {}
     for spec, density in densities.items():
@@ -241,6 +215,21 @@ def calibrate_several(
         overheads=Overheads(hook_s=mean_hook_s / comm.world_size, lane_s=lane_s),
         host_shares=device.type == "cpu",
         occupancy=occupancy if device.type == "cpu" else {},
+    )
+
+
+def calibrate(comm: Comm, device: torch.device, compressor: str, density: float, max_numel: int) -> Costs:
+    """Return the costs of `compressor` and of the basic collectives, equal on all ranks."""
+    sizes, (encode, host, decode) = _measured(comm, device, compressor, density, max_numel)
+    knots = tuple(float(n) for n in sizes)
+    origin = Origin("measured", date=datetime.now(UTC).date().isoformat(), note=f"online, {compressor}@{density:g}")
+    return Costs(
+        comm.world_size,
+        Curve(knots, tuple(encode)),
+        Curve(knots, tuple(host)),
+        Curve(knots, tuple(decode)),
+        _exchanges(comm, sizes[-1])[0],
+        origin,
     )
 
 

@@ -167,15 +167,7 @@ class OuterSync:
             raise ConfigError(
                 "rounds count steps, and step(closure) may evaluate several; call optimizer.step() without one"
             )
-        self.before_step()
-
-    def _after(self, *_: Any) -> None:
-        self.after_step()
-
-    # ---- the clock --------------------------------------------------------------------------------------------------
-
-    def before_step(self) -> None:
-        """A gradient that is not finite is left out on this rank alone; the others know nothing of it."""
+        # A gradient that is not finite is left out on this rank alone; the others know nothing of it.
         self._held_back.clear()
         if self.inside is not None:  # which leaves it out on all its ranks
             return
@@ -186,6 +178,11 @@ class OuterSync:
                 if p.grad is not None:
                     self._held_back.append((p, p.grad))
                     p.grad = None
+
+    def _after(self, *_: Any) -> None:
+        self.after_step()
+
+    # ---- the clock --------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def after_step(self) -> None:

@@ -120,7 +120,10 @@ class Planner:
                 return True
             return False
         if self._trial is not None:
-            return self._try(self._trial, seconds)
+            if not self._trial.end_step(seconds):
+                return False
+            self._go_on_with(self._trial)
+            return True
         if self.watch is not None and self.watch.end_step(seconds):
             self._observe()
         if self._given_at(self._steps) != before:
@@ -206,13 +209,6 @@ class Planner:
             if self._memory is not None:
                 check_memory(plan, self._memory)  # measured costs may have brought in a reducer
         return plans
-
-    def _try(self, trial: PlanTrial, seconds: float) -> bool:
-        """Take note of a step of a trial; return whether another plan is in use now."""
-        if not trial.end_step(seconds):
-            return False
-        self._go_on_with(trial)
-        return True
 
     def _go_on_with(self, trial: PlanTrial) -> None:
         if not trial.finished:

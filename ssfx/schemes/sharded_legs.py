@@ -120,7 +120,13 @@ def check_leg(scheme: str, given: dict[str, Any], memory: str | None, *, of_shar
     entry = schemes[scheme]
     online = entry.online(given)
     if entry.profiled and not of_shards and entry.chooses:
-        _check_without_steps(scheme, given)
+        # Options about steps that are observed or timed before or after planning.
+        for name in ("profile_iters", "trial_iters", "replan_above", "replan_after"):
+            if name in given:
+                raise ConfigError(
+                    f"{name}={given[name]} has no effect under fully_shard, where scheme={scheme} plans every group "
+                    f"once, by costs alone; drop {name}"
+                )
     elif entry.profiled:
         nearest = "scheme=per_tensor" if of_shards else "scheme=topk, scheme=powersgd"
         raise ConfigError(
@@ -133,16 +139,6 @@ def check_leg(scheme: str, given: dict[str, Any], memory: str | None, *, of_shar
         raise ConfigError("a plan stays as it is under fully_shard; drop dense_steps")
     if of_shards:
         _check_shard_sum(scheme, given, online.compressor, memory)
-
-
-def _check_without_steps(scheme: str, given: dict[str, Any]) -> None:
-    """Raise ConfigError for an option about steps that are observed or timed before or after planning."""
-    for name in ("profile_iters", "trial_iters", "replan_above", "replan_after"):
-        if name in given:
-            raise ConfigError(
-                f"{name}={given[name]} has no effect under fully_shard, where scheme={scheme} plans every group once, "
-                f"by costs alone; drop {name}"
-            )
 
 
 def _check_shard_sum(scheme: str, given: dict[str, Any], compressor: str | None, memory: str | None) -> None:

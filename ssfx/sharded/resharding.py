@@ -82,7 +82,7 @@ class Resharded:
             if leg.memory is not None and leg.memory.stateful:
                 total += _everywhere(leg, store, name, shape)
         if len(self.stores) == 2:
-            total = _mean_of_replicas(self.stores[0][0], total)
+            total = self.stores[0][0].comm.all_gather(total.reshape(-1)).wait().mean(0).view(total.shape)
         local = _unpadded(total.float(), local_shard(parameter).shape).contiguous()
         sharded: Any = parameter
         return DTensor.from_local(
@@ -104,10 +104,6 @@ def _everywhere(leg: Leg, store: Store, name: str, shape: tuple[int, ...]) -> to
     mine = torch.stack([zeros if one is None else one.view(shape) for one in held]).view(len(names), -1)
     received = (leg.comm.all_to_all(mine) if leg.of_shards else leg.comm.all_gather(mine.view(-1))).wait()
     return received.double().sum(0).view(shape) / (ranks * store.loss_scale)
-
-
-def _mean_of_replicas(leg: Leg, total: torch.Tensor) -> torch.Tensor:
-    return leg.comm.all_gather(total.reshape(-1)).wait().mean(0).view(total.shape)
 
 
 def _unpadded(whole: torch.Tensor, shape: torch.Size) -> torch.Tensor:

@@ -115,12 +115,6 @@ def test_hash_functions_differ_by_seed_buffer_and_step_and_stay_in_range() -> No
         assert buckets.tolist() == exact
 
 
-def largest_blocks(row: list[float], block: int, count: int) -> list[int]:
-    norms = [sum(v * v for v in row[lo : lo + block]) for lo in range(0, len(row), block)]
-    ranked = sorted(range(len(norms)), key=lambda j: (-norms[j], j))[:count]
-    return sorted(j for j in ranked if norms[j])
-
-
 @pytest.mark.parametrize("world", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("numel", [1, 7, 64, 150])
 def test_ranks_keep_all_but_their_largest_blocks_and_agree_on_the_sketch_of_the_rest(
@@ -134,7 +128,10 @@ def test_ranks_keep_all_but_their_largest_blocks_and_agree_on_the_sketch_of_the_
     sent, union = torch.zeros(numel), set()
     results = ranks.run(work_blocks.sketched, world, spec, acc, kept, None, 5)
     for rank, (_, _, residual) in enumerate(results):
-        chosen = largest_blocks(acc[rank], block, 3)
+        row = acc[rank]
+        norms = [sum(v * v for v in row[lo : lo + block]) for lo in range(0, len(row), block)]
+        ranked = sorted(range(len(norms)), key=lambda j: (-norms[j], j))[:3]
+        chosen = sorted(j for j in ranked if norms[j])
         mine = torch.tensor([i // block in chosen for i in range(numel)])
         assert torch.equal(residual, torch.where(mine, 0.0, rows[rank]))
         sent += torch.where(mine, rows[rank], 0.0)

@@ -109,12 +109,6 @@ def held(store, started, tmp_path):
     return start
 
 
-def ids_of(started) -> set[str]:
-    """Return what torchrun calls the launches under way, from the environment of their ranks."""
-    found = {process.environ().get("TORCHELASTIC_RUN_ID") for process in started.left()}
-    return found - {None}
-
-
 CLUSTERS = [
     "local",
     pytest.param(
@@ -130,7 +124,8 @@ def test_what_ranks_meet_under_is_random_and_seen_by_no_other_user(store, starte
     last = 2 if cluster == "local" else 1
     for attempt in range(1, last + 1):
         launcher = held(case, attempt, DRIVE_ENGINE="netns" if cluster != "local" else "torchrun")
-        (one,) = ids_of(started)
+        found = {process.environ().get("TORCHELASTIC_RUN_ID") for process in started.left()}
+        (one,) = found - {None}
         assert re.fullmatch("[0-9a-f]{32}", one)
         assert one not in seen
         seen.add(one)

@@ -166,7 +166,7 @@ def test_shipped_work_is_up_to_date(name: str) -> None:
     """FLOPs and order are the model's; how operators are cut into kernels may change a little with torch's version."""
     shipped, now = model_work(name), count_work(name)
     # Transformers renames parts, and libraries older than the counts move a few bytes: shapes and order are alike.
-    counted_by, here = (_release(work.versions["torch"]) for work in (shipped, now))
+    counted_by, here = (tuple(map(int, work.versions["torch"].split(".")[:2])) for work in (shipped, now))
     older = here < counted_by
     shapes, counted = ([spec.shape for spec in work.tensors] for work in (shipped, now))
     assert shapes == counted
@@ -184,7 +184,3 @@ def test_shipped_work_is_up_to_date(name: str) -> None:
         for column, (a_sample, *both) in enumerate(zip(grow[1][3:], *fixed, strict=True), 6):
             near = 0.01 * a_sample if older else None
             assert both[0] == pytest.approx(both[1], rel=0.1, abs=near), (passed, COLUMNS[column])
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")[:2]))

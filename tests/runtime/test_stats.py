@@ -73,21 +73,18 @@ def _described(message: Any, rank: int, world: int) -> Traffic:
             rows = range(numel // message.collective.options.width)
             return message.collective.sent([rows] * world, numel, item_bytes, rank)
         case "hierarchical_all_reduce":
-            return _hierarchical(message.collective, numel * item_bytes, item_bytes, rank, world)
+            # All parts but the own one of every phase, then the own ones to each of the others.
+            nbytes = numel * item_bytes
+            size = node_size(message.collective.options.ranks_per_node, world)
+            node, local = divmod(rank, size)
+            shards = [item_bytes * part for part in split_sizes(nbytes // item_bytes, size)]
+            pieces = [item_bytes * part for part in split_sizes(shards[local] // item_bytes, world // size)]
+            used = to_peers(shards, local) + to_peers(pieces, node)
+            used += to_peers([pieces[node]] * len(pieces), node)
+            return used + to_peers([shards[local]] * len(shards), local)
     used = traffic("all_reduce", numel * item_bytes, world, rank, item_bytes)
     first = message.layout.first.length if isinstance(message, PackedMessage) else 0  # what ranks agree on beforehand
     return used + traffic("all_reduce", 4 * first, world, rank, 4) if first else used
-
-
-def _hierarchical(collective: Any, nbytes: int, item_bytes: int, rank: int, world: int) -> Traffic:
-    """Return all parts but the own one of every phase, then the own ones to each of the others."""
-    size = node_size(collective.options.ranks_per_node, world)
-    node, local = divmod(rank, size)
-    shards = [item_bytes * part for part in split_sizes(nbytes // item_bytes, size)]
-    pieces = [item_bytes * part for part in split_sizes(shards[local] // item_bytes, world // size)]
-    used = to_peers(shards, local) + to_peers(pieces, node)
-    used += to_peers([pieces[node]] * len(pieces), node)
-    return used + to_peers([shards[local]] * len(shards), local)
 
 
 def ratios(group: Any, rank: int, world: int, options: Options) -> tuple[list[float], list[float]]:

@@ -222,19 +222,6 @@ class Killer:
         return call
 
 
-def _saved_by_a_child(folder: Path, allowed: int) -> int:
-    """Have a process of its own save step 3 with so many file operations; return how it ended."""
-    child = os.fork()
-    if not child:
-        try:
-            Killer(allowed).watch()
-            _checkpoints(folder).save(3, _state(3))
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def test_sigkill_at_any_file_operation_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     for step in (1, 2):
@@ -243,7 +230,15 @@ def test_sigkill_at_any_file_operation_leaves_the_previous_checkpoint(tmp_path: 
     while True:
         folder = tmp_path / f"run-{allowed}"
         shutil.copytree(ready, folder)
-        ended = _saved_by_a_child(folder, allowed)
+        child = os.fork()
+        if not child:
+            try:
+                Killer(allowed).watch()
+                _checkpoints(folder).save(3, _state(3))
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         loaded = _checkpoints(folder).load()
         assert loaded.step in (2, 3)
         _assert_loads(folder, loaded.step)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -52,7 +52,13 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool, latex: bool, 
         return
     drawn = draw_all(names, rows, folder, unreadable=unreadable, placeholders=True)
     if latex:
-        _print_latex(drawn, {one.name: one.title for one in figures})
+        import pandas as pd
+
+        titles = {one.name: one.title for one in figures}
+        for table in (path for one in drawn for path in one.files if path.suffix == ".csv"):
+            read = pd.read_csv(table, dtype=str, keep_default_na=False)
+            caption = titles[table.stem].replace("_", r"\_").replace("%", r"\%")
+            click.echo(read.to_latex(index=False, escape=True, caption=caption, label=f"tab:{table.stem}"))
     elif as_json:
         _plain(drawn, folder)
     else:
@@ -64,16 +70,6 @@ def figures(names: tuple[str, ...], out: Path | None, check: bool, latex: bool, 
     failed = [one for one in drawn if one.state == "failed" or (names and one.state == "missing")]
     if failed or unreadable:
         raise RunError(f"{len(failed)} figures failed; {len(unreadable)} rows cannot be read")
-
-
-def _print_latex(drawn: Sequence[Drawn], titles: Mapping[str, str]) -> None:
-    """Print the numbers behind each figure as a table of LaTeX, which needs the package booktabs."""
-    import pandas as pd
-
-    for table in (path for one in drawn for path in one.files if path.suffix == ".csv"):
-        read = pd.read_csv(table, dtype=str, keep_default_na=False)
-        caption = titles[table.stem].replace("_", r"\_").replace("%", r"\%")
-        click.echo(read.to_latex(index=False, escape=True, caption=caption, label=f"tab:{table.stem}"))
 
 
 def _plain(drawn: Sequence[Drawn], folder: Path) -> None:

@@ -55,7 +55,19 @@ def status(paper: str | None, form: str | None, watched: bool, as_json: bool) ->
     if as_json:
         _plain(paper, verdicts, store)
     elif paper is not None:
-        _claims(paper, verdicts, form)
+        lines = []
+        for claim in (claim for ledger in ledgers() if ledger.paper == paper for claim in ledger.claims):
+            one = verdicts[claim.id]
+            lines.append((claim.id.partition(".")[2], paper_says(claim), one.ours or "-", one.source, one.outcome))
+        heads = ("claim", "paper", "here", "source", "verdict")
+        if form == "markdown":
+            click.echo(table(heads, lines))
+        elif form == "latex":
+            from pandas import DataFrame
+
+            click.echo(DataFrame(lines, columns=list(heads)).to_latex(index=False, escape=True, longtable=True))
+        else:
+            print_table(heads, lines)
     else:
         _summary(verdicts)
         _runs(store, len(rows))
@@ -94,23 +106,6 @@ def _plain(paper: str | None, verdicts: Mapping[str, Verdict], store: Store) -> 
         for claim, one in ((claim, verdicts[claim.id]) for claim in claims)
     ]
     click.echo(json.dumps({"paper": paper, "claims": found}))
-
-
-def _claims(paper: str, verdicts: Mapping[str, Verdict], form: str | None) -> None:
-    """Print every claim of one paper with its verdict: on a terminal, or as a table of an artifact's appendix."""
-    lines = []
-    for claim in (claim for ledger in ledgers() if ledger.paper == paper for claim in ledger.claims):
-        one = verdicts[claim.id]
-        lines.append((claim.id.partition(".")[2], paper_says(claim), one.ours or "-", one.source, one.outcome))
-    heads = ("claim", "paper", "here", "source", "verdict")
-    if form == "markdown":
-        click.echo(table(heads, lines))
-    elif form == "latex":
-        from pandas import DataFrame
-
-        click.echo(DataFrame(lines, columns=list(heads)).to_latex(index=False, escape=True, longtable=True))
-    else:
-        print_table(heads, lines)
 
 
 def _runs(store: Store, rows: int) -> None:

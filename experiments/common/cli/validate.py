@@ -126,7 +126,13 @@ def validate(groups: tuple[str, ...], detail: bool, parts: bool, as_json: bool) 
             _show(group)
         if parts and group.comparisons:
             click.echo()
-            _show_parts(group)
+            # One line a run: simulated / actual milliseconds of every part.
+            rows = [
+                (one.panel, one.row.case.scheme, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in one.parts().values()))
+                for one in group.comparisons
+            ]
+            headings = tuple(f"{name.removesuffix('_s').replace('_', ' ')} [ms]" for name in PARTS)
+            print_table(("panel", "scheme", *headings), rows, right=set(headings))
     if GAINS in groups:
         click.echo()
         print_table(HEADINGS, lines(), right={"theirs", "ours", "ratio"})
@@ -270,13 +276,3 @@ def _show(group: Group) -> None:
         click.echo(f"  and {len(total.inversions) - _MOST_INVERSIONS} more")
     for note in group.notes:
         say(note, "    ", "  ")
-
-
-def _show_parts(group: Group) -> None:
-    """Print one line a run: simulated / actual milliseconds of every part."""
-    rows = [
-        (one.panel, one.row.case.scheme, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in one.parts().values()))
-        for one in group.comparisons
-    ]
-    headings = tuple(f"{name.removesuffix('_s').replace('_', ' ')} [ms]" for name in PARTS)
-    print_table(("panel", "scheme", *headings), rows, right=set(headings))

@@ -269,16 +269,6 @@ MANY = 1000
 """Rows beyond which a picture names the digest of their ids instead of each."""
 
 
-def _lay_out(figure: Canvas) -> None:
-    """Find the layout once, for all formats; its last digits, which the seed of hashes decides, are rounded off."""
-    own, figure.dpi = figure.dpi, DPI  # of the PNG
-    figure.draw_without_rendering()
-    figure.dpi = own
-    figure.set_layout_engine("none")
-    for axis in figure.axes:
-        axis.set_position([round(edge, 7) for edge in axis.get_position().bounds])
-
-
 def _pack(png: Path) -> None:
     """A picture has its 256 most frequent colours, a third of the bytes, and what it says of itself."""
     from PIL import Image
@@ -316,7 +306,12 @@ def save(figure: Canvas, name: str, table: Table, rows: Sequence[Row], out: Path
     try:
         with TemporaryDirectory(dir=out, prefix=".drawing-") as scratch:
             png, pdf, svg, data = (Path(scratch) / path.name for path in paths)
-            _lay_out(figure)
+            own, figure.dpi = figure.dpi, DPI  # of the PNG
+            figure.draw_without_rendering()
+            figure.dpi = own
+            figure.set_layout_engine("none")
+            for axis in figure.axes:
+                axis.set_position([round(edge, 7) for edge in axis.get_position().bounds])
             figure.savefig(
                 png, metadata={"Title": name, "Origin": kinds, "Runs": runs, "Csv-Sha256": digest, "Software": "ssfx"}
             )

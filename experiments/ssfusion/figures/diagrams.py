@@ -102,14 +102,6 @@ def per_tensor(place: Placement = "device") -> Plan:
     return EXAMPLE.plan(*(EXAMPLE.gathered(*group, place=place) for group in groups))
 
 
-def dense_tensors(plan: Plan) -> list[set[str]]:
-    """Return, bucket by bucket, the tensors that stay dense."""
-    return [
-        {name for lane in bucket.lanes for one in lane.segments if one.dense for name in one.tensors}
-        for bucket in plan.buckets
-    ]
-
-
 # ---- Figs. 1, 7, 8 and 10: timelines ---------------------------------------------------------------------------------
 
 FOUR = Example(
@@ -146,7 +138,10 @@ def _fig1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 def _fig7_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     """Return whether there are seven tensors in two buffers, of whose second G3 and G1 stay uncompressed."""
-    left = dense_tensors(planned("naive"))
+    left = [
+        {name for lane in bucket.lanes for one in lane.segments if one.dense for name in one.tensors}
+        for bucket in planned("naive").buckets
+    ]
     holds = len(EXAMPLE.tensors) == 7 and len(left) == 2 and left[1] == {"3", "1"}
     here = f"{len(EXAMPLE.tensors)} tensors, of buffer 2 excluded: {', '.join(f'G{name}' for name in sorted(left[1]))}"
     said = "Sizes and times of the example are ours, chosen so that Eq. 2 excludes the tensors that the figure names."

@@ -175,7 +175,22 @@ DENSITY = 0.01
 
 def _table1(figure: Figure, rows: list[Row]) -> Picture | None:
     """Return the table: a line per fusion degree, per model the paper's column and ours by memory."""
-    table = rate_lines(rows)
+    # One line per fusion degree: per model the paper's rate and ours, by memory.
+    rates = _rates(rows)
+    degrees = sorted({degree for found in rates.values() for degree in found})
+    table = []
+    for degree in degrees:
+        line: dict[str, Any] = {"degree": f"{degree:g} %" if degree else "per-tensor"}
+        for model, found in rates.items():
+            claim = _rate_claim(model, degree)
+            printed = f"{claim.bounds[0]:.1f}" if claim and claim.bounds else "-"
+            if model != TRAINED:
+                line[f"paper | {STAND_INS.get(model, model)}"] = printed if degree else printed.replace("0.0", "0")
+            for memory in sorted({memory for one in found.values() for memory in one}):
+                value = found.get(degree, {}).get(memory)
+                absent = NO_ROW if model == TRAINED else "-"
+                line[f"{model} | memory {memory}"] = absent if value is None else f"{value:.1f}" if value else "0"
+        table.append(line)
     if not table:
         return None
     columns = {"degree": "fusion degree"}
@@ -210,7 +225,9 @@ def _table1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
     for claim in claims_of("ssfusion.table1"):
         model = next((name for name, theirs in STAND_INS.items() if theirs == claim.conditions.get("model")), "")
         ours = rates.get(model, {})
-        at = _degrees(claim, ours)
+        asked = claim.conditions.get("fusion_degree", 0)
+        wanted = [float(degree) for degree in (asked if isinstance(asked, list) else [asked])]
+        at = wanted if set(wanted) <= set(ours) else []
         if not at or claim.bounds is None:
             continue
         values = [value for degree in at for value in ours[degree].values()]
@@ -223,26 +240,6 @@ def _table1_verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
             words = compared(claim.id, claim.bounds, here, unit="%").ours
             found.append(Verdict(claim.id, "not comparable", words, "measured", "", said, SHORT, COST))
     return found
-
-
-def rate_lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return one line per fusion degree: per model the paper's rate and ours, by memory."""
-    rates = _rates(rows)
-    degrees = sorted({degree for found in rates.values() for degree in found})
-    table = []
-    for degree in degrees:
-        line: dict[str, Any] = {"degree": f"{degree:g} %" if degree else "per-tensor"}
-        for model, found in rates.items():
-            claim = _rate_claim(model, degree)
-            printed = f"{claim.bounds[0]:.1f}" if claim and claim.bounds else "-"
-            if model != TRAINED:
-                line[f"paper | {STAND_INS.get(model, model)}"] = printed if degree else printed.replace("0.0", "0")
-            for memory in sorted({memory for one in found.values() for memory in one}):
-                value = found.get(degree, {}).get(memory)
-                absent = NO_ROW if model == TRAINED else "-"
-                line[f"{model} | memory {memory}"] = absent if value is None else f"{value:.1f}" if value else "0"
-        table.append(line)
-    return table
 
 
 def _rates(rows: Sequence[Row]) -> Percents:
@@ -268,13 +265,6 @@ def _rate_claim(model: str, degree: float) -> PaperClaim | None:
         if (claim.subject, claim.conditions.get("model")) == (subject, STAND_INS.get(model)):
             return claim
     return None
-
-
-def _degrees(claim: PaperClaim, ours: Mapping[float, object]) -> list[float]:
-    """Return the fusion degrees that a claim is about, if all of them were run."""
-    asked = claim.conditions.get("fusion_degree", 0)
-    wanted = [float(degree) for degree in (asked if isinstance(asked, list) else [asked])]
-    return wanted if set(wanted) <= set(ours) else []
 
 
 TABLE1 = Figure(

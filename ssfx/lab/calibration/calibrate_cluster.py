@@ -96,7 +96,9 @@ def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> tuple[dic
     """
     power = min(1.0, machine.cores() / ranks)
     exchange, under_compute_s, under_compute_cpu_s, occupancy = {}, {}, {}, {}
-    factor = _used_and_lost_over_used(points)
+    used, lost = "under_compute_cpu_s", "under_compute_lost_s"
+    ratios = [point[lost] / point[used] for point in points if point.get(lost) is not None and point[used]]
+    factor = 1.0 + max(0.0, median(ratios)) if ratios else 1.0
     for name in dict.fromkeys(point["primitive"] for point in points):
         own = [point for point in points if point["primitive"] == name]
         exchange[name] = rising([(point["nbytes"], point["alone_s"]) for point in own])
@@ -108,13 +110,6 @@ def network_curves(points: Sequence[Mapping[str, Any]], ranks: int) -> tuple[dic
         share = median(point["cpu_s"] / point["alone_s"] / power for point in large)
         occupancy[name] = round(min(1.0, max(0.0, share)), 3)
     return exchange, Contention(occupancy, under_compute_s, under_compute_cpu_s, IN_FLIGHT)
-
-
-def _used_and_lost_over_used(points: Sequence[Mapping[str, Any]]) -> float:
-    """Return how many times what its own threads use an exchange costs the thread that computes; at least 1."""
-    used, lost = "under_compute_cpu_s", "under_compute_lost_s"
-    ratios = [point[lost] / point[used] for point in points if point.get(lost) is not None and point[used]]
-    return 1.0 + max(0.0, median(ratios)) if ratios else 1.0
 
 
 def codec(points: Mapping[str, Any], origin: Origin) -> CompressorTimes:

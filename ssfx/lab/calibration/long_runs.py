@@ -49,7 +49,9 @@ def multiples(panel: Panel, label: str) -> list[Multiple]:
     """Return the multiples of the runs of a bar at HORIZONS; none without curves of it and of dense runs."""
     dense = {row.case.seed: row for row in panel.dense if row.curve}
     pairs = [(dense[row.case.seed], row) for row in panel.bars[label] if row.curve and row.case.seed in dense]
-    metric = _metric(row for pair in pairs for row in pair)
+    rows = (row for pair in pairs for row in pair)
+    there = [{name for name, values in row.curve.items() if any(v is not None for v in values)} for row in rows]
+    metric = next((name for name in QUALITY if there and all(name in names for names in there)), "")
     return [found for share in HORIZONS if metric and (found := _multiple(pairs, share, metric)) is not None]
 
 
@@ -66,12 +68,6 @@ def _multiple(pairs: Sequence[tuple[Row, Row]], share: float, metric: str) -> Mu
         found.append((other.case.steps if there is None else there) / step)
         ends.append(share * dense.case.steps)
     return Multiple(max(ends), median(found), min(found), max(found), len(found), unreached) if found else None
-
-
-def _metric(rows: Iterable[Row]) -> str:
-    """Return the quality that all curves have; "" for none."""
-    there = [{name for name, values in row.curve.items() if any(v is not None for v in values)} for row in rows]
-    return next((name for name in QUALITY if there and all(name in names for names in there)), "")
 
 
 def best_so_far(row: Row, metric: str) -> list[Point]:

@@ -90,7 +90,7 @@ def _points(comm: Comm, name: str, max_bytes: int, backward: _Backward) -> Itera
     while nbytes <= max_bytes:
         issue = reduction(comm, name, nbytes) if reduces else issuer(comm, name, nbytes)
         first_s, _ = _alone(comm, issue, 2, reduces)
-        calls = _calls(comm, first_s)
+        calls = max(5, min(_MOST_CALLS, int(_BUDGET_S / _worst(comm, first_s))))
         alone_s, cpu_s = _alone(comm, issue, calls, reduces)
         worst_s, cpu_s = _worst(comm, alone_s), _mean(comm, cpu_s)
         under_compute: UnderCompute = (None, None, None)
@@ -139,11 +139,6 @@ def _alone(comm: Comm, issue: Callable[[], Pending], calls: int, itself: bool = 
         issue().wait()
         times.append(perf_counter() - began)
     return median(times), (process_time() - (0.0 if itself else thread_time()) - cpu_s) / calls
-
-
-def _calls(comm: Comm, seconds: float) -> int:
-    """Return how many calls of about `seconds` fit the budget, the same on all ranks."""
-    return max(5, min(_MOST_CALLS, int(_BUDGET_S / _worst(comm, seconds))))
 
 
 def _together(comm: Comm) -> None:

@@ -227,7 +227,8 @@ def _log(
     """Return the log of rows, checked; None for a collective that nothing is priced by."""
     if program in OTHERS:
         return None
-    ratio = _ratio(rows)
+    pairs = sorted(((algbw, busbw) for row in rows for _, algbw, busbw, _ in row.places if algbw >= 0.5), reverse=True)
+    ratio = median(busbw / algbw for algbw, busbw in pairs[:7]) if pairs else None
     program = program or _program_by(rows, ratio, name)
     if program not in COLLECTIVES:
         return None
@@ -284,12 +285,6 @@ def _agrees(size: int, place: tuple[float, float, float, str], program: str, ran
     slack = _CLOSE + (16 * ranks / size if program != "all_reduce" else 0.0)
     alike = abs(algbw - true) <= slack * true + _DIGIT
     return alike and abs(busbw - _factor(program, ranks) * algbw) <= _CLOSE * busbw + 2 * _DIGIT
-
-
-def _ratio(rows: Sequence[_Row]) -> float | None:
-    """Return busbw by algbw, of the fastest rows, whose digits tell most; None where nothing is fast enough."""
-    pairs = sorted(((algbw, busbw) for row in rows for _, algbw, busbw, _ in row.places if algbw >= 0.5), reverse=True)
-    return median(busbw / algbw for algbw, busbw in pairs[:7]) if pairs else None
 
 
 def _ranks_by(program: str, ratio: float | None) -> int:

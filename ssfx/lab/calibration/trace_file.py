@@ -66,7 +66,18 @@ def trace_file(path: Path) -> TraceFile:
             events.append(event)
     events.sort(key=lambda event: event["ts"])
     distributed = raw.get("distributedInfo") or {}
-    _check_accelerator(events, distributed, path)
+    kinds = {event["cat"] for event in events}
+    others = (match["kind"] for kind in sorted(kinds) if (match := _HOST_OF.fullmatch(kind)))
+    if other := next((kind for kind in others if kind not in _LAUNCHED_BY), None):
+        raise ConfigError(
+            f"{path} was recorded on {other.upper()} devices, where ssfx cannot read when they had computed; record "
+            "one of GPUs (CUDA or ROCm) or of a CPU"
+        )
+    if "kernel" not in kinds and ("nccl" in str(distributed.get("backend", "")) or kinds & set(LAUNCHES)):
+        raise ConfigError(
+            f"{path} is of GPUs and has none of their kernels; record with activities=[ProfilerActivity.CPU, "
+            "ProfilerActivity.CUDA]"
+        )
     gpus = [str(one.get("name", "")) for one in raw.get("deviceProperties") or []]
     rank = distributed.get("rank")
     return TraceFile(path, events, gpus[0] if gpus else "", rank if isinstance(rank, int) else None)
@@ -86,22 +97,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict) or not isinstance(raw.get("traceEvents"), list):
         raise ConfigError(f"cannot read {path} as a Chrome trace of torch.profiler: it has no traceEvents")
     return raw
-
-
-def _check_accelerator(events: Sequence[Event], distributed: Mapping[str, Any], path: Path) -> None:
-    """Raise ConfigError for a trace of what is neither a GPU nor a CPU, or of a GPU whose kernels are not in it."""
-    kinds = {event["cat"] for event in events}
-    others = (match["kind"] for kind in sorted(kinds) if (match := _HOST_OF.fullmatch(kind)))
-    if other := next((kind for kind in others if kind not in _LAUNCHED_BY), None):
-        raise ConfigError(
-            f"{path} was recorded on {other.upper()} devices, where ssfx cannot read when they had computed; record "
-            "one of GPUs (CUDA or ROCm) or of a CPU"
-        )
-    if "kernel" not in kinds and ("nccl" in str(distributed.get("backend", "")) or kinds & set(LAUNCHES)):
-        raise ConfigError(
-            f"{path} is of GPUs and has none of their kernels; record with activities=[ProfilerActivity.CPU, "
-            "ProfilerActivity.CUDA]"
-        )
 
 
 def end(event: Mapping[str, Any]) -> float:

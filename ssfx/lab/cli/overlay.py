@@ -101,7 +101,7 @@ def _parsed(text: str) -> list[dict[str, Any]]:
 def _step(row: Row, folder: Path, events: list[dict[str, Any]], asked: int | None) -> int:
     """Return the step to show: `asked`, or of those that were timed under the final plan the most usual one."""
 
-    known = steps_in(events)
+    known = tuple(event["args"]["step"] for event in events if event.get("cat") == BEGIN)
     if not known:
         raise ConfigError(f"run {row.run_id} was traced by an older ssfx, without its steps; run it again")
     if asked is not None:
@@ -132,11 +132,6 @@ def _simulated(row: Row, folder: Path) -> Simulated:
 
 
 # ---- both in one trace ----
-
-
-def steps_in(events: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
-    """Return the numbers of the steps whose begin a runtime's trace has, in order."""
-    return tuple(event["args"]["step"] for event in events if event.get("cat") == BEGIN)
 
 
 def overlay(ranks: Mapping[int, Sequence[Event]], step: int, simulated: Simulated, name: str) -> list[Event]:

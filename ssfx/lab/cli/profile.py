@@ -130,7 +130,28 @@ def compressors(overrides: tuple[str, ...], on: str | None) -> None:
     ssfx profile compressors --plugin mine.py mixk --on a100
     """
     if on is not None:
-        _show_nominal(overrides, on)
+        # Print what compressors take by the data sheet of a device, and how that was obtained.
+        target = device(on)
+        times = nominal_codecs(target, device("cpu"), 1)
+        for name in overrides:
+            if name not in registered.names():
+                raise unknown("compressor", name, registered.names())
+            times_of(name, times, target.name, why_uncounted(name))
+        shown = overrides or tuple(name for name in times if "(" not in name)
+        click.secho(f"nominal on {target.title}: milliseconds by elements (low-rank: times rank)", bold=True)
+        sizes = (2**10, 2**14, 2**18, 2**22)
+        lines = [
+            (
+                name,
+                *(f"{1e3 * times[name].encode(size):.3g}" for size in sizes),
+                f"{1e9 * times[name].decode(2**18) / 2**18:.3g}",
+            )
+            for name in shown
+        ]
+        heads = (*(f"{size:,}" for size in sizes), "ns an entry")
+        print_table(("compressor", *heads), lines, right=set(heads))
+        for note in dict.fromkeys(times[name].origin.note for name in shown):
+            click.echo(f"nominal: {note}")
         return
     ranks = resolve_compressors(overrides)
 
@@ -138,31 +159,6 @@ def compressors(overrides: tuple[str, ...], on: str | None) -> None:
     found = calibrate_compressors(ranks)
     _show(found.system)
     keep(found)
-
-
-def _show_nominal(names: tuple[str, ...], on: str) -> None:
-    """Print what compressors take by the data sheet of a device, and how that was obtained."""
-    target = device(on)
-    times = nominal_codecs(target, device("cpu"), 1)
-    for name in names:
-        if name not in registered.names():
-            raise unknown("compressor", name, registered.names())
-        times_of(name, times, target.name, why_uncounted(name))
-    shown = names or tuple(name for name in times if "(" not in name)
-    click.secho(f"nominal on {target.title}: milliseconds by elements (low-rank: times rank)", bold=True)
-    sizes = (2**10, 2**14, 2**18, 2**22)
-    lines = [
-        (
-            name,
-            *(f"{1e3 * times[name].encode(size):.3g}" for size in sizes),
-            f"{1e9 * times[name].decode(2**18) / 2**18:.3g}",
-        )
-        for name in shown
-    ]
-    heads = (*(f"{size:,}" for size in sizes), "ns an entry")
-    print_table(("compressor", *heads), lines, right=set(heads))
-    for note in dict.fromkeys(times[name].origin.note for name in shown):
-        click.echo(f"nominal: {note}")
 
 
 def _show(system: TimingModel) -> None:
@@ -352,7 +348,15 @@ def network(overrides: tuple[str, ...]) -> None:
 
     check_kept()
     found = calibrate_network(cluster, ranks)
-    _show_network(found)
+    system = found.system
+    click.secho(f"{system.name}, {system.world_size} ranks: milliseconds by bytes that one rank contributes", bold=True)
+    sizes = (4, 2**10, 2**16, 2**20, 2**24, 2**28)
+    lines = [
+        (name, *(f"{1e3 * curve(size):.3g}" if curve.covers(size) else "-" for size in sizes), f"{busy:.0%}")
+        for (name, curve), busy in ((one, system.contention.occupancy[one[0]]) for one in system.exchange.items())
+    ]
+    heads = ("4 B", "1 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB")
+    print_table(("exchange", *heads, "computing"), lines, right={*heads, "computing"})
     keep(found)
     if not (written_dir() / file_name(COMPRESSORS, ranks)).exists():
         click.echo(f"compressors are not measured for {ranks} ranks; do it with ssfx profile compressors ranks={ranks}")
@@ -375,15 +379,3 @@ def keep(found: Calibrated) -> None:
     if found.others > BUSY_CORES:
         click.secho("other processes were busy during it: repeat it on an idle machine", fg="yellow")
     click.echo(str(path))
-
-
-def _show_network(found: Calibrated) -> None:
-    system = found.system
-    click.secho(f"{system.name}, {system.world_size} ranks: milliseconds by bytes that one rank contributes", bold=True)
-    sizes = (4, 2**10, 2**16, 2**20, 2**24, 2**28)
-    lines = [
-        (name, *(f"{1e3 * curve(size):.3g}" if curve.covers(size) else "-" for size in sizes), f"{busy:.0%}")
-        for (name, curve), busy in ((one, system.contention.occupancy[one[0]]) for one in system.exchange.items())
-    ]
-    heads = ("4 B", "1 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB")
-    print_table(("exchange", *heads, "computing"), lines, right={*heads, "computing"})

@@ -98,7 +98,7 @@ def resolve_job(words: Iterable[str]) -> Job:
     for repeat in range(repeats):
         for composed, _, settings, case in resolved:
             if repeat < settings.repeats:
-                one = _repeated(case, repeat)
+                one = replace(case, repeat=repeat, seed=case.seed + repeat if case.evaluate else case.seed)
                 found_cases.setdefault(one.run_id, (one, composed))
     cases = tuple(case for case, _ in found_cases.values())
     check_jobs(cases, shared.jobs, found.engine)
@@ -129,15 +129,6 @@ def _site(said: Request, config: Mapping[str, Any], engine: str) -> Site:
     if not isinstance(own, Mapping):
         raise ConfigError(f"slurm: in the file of cluster={config['cluster']['name']} must hold key: value lines")
     return Site.of({**own, **{key.removeprefix(f"cluster.{PREFIX}"): values[0] for key, values in said.items()}})
-
-
-def _repeated(case: Case, repeat: int) -> Case:
-    """Return the case's repeat of that number.
-
-    Of a run that measures quality it has another seed, because with the same one it would end at the same weights; of
-    a run that is timed the same one, so that repeats differ in time alone.
-    """
-    return replace(case, repeat=repeat, seed=case.seed + repeat if case.evaluate else case.seed)
 
 
 def _check_described(key: str, engine: str) -> None:

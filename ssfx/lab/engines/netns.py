@@ -82,7 +82,17 @@ def one_way_gbps(hosts: Hosts, source: int, target: int) -> float:
             thread.start()
             stack.callback(thread.join)
             stack.callback(receiver.close)  # first, so that the thread does not wait for a reader that has given up
-            return _rate_gbps(receiver, skipped_bytes, total_bytes)
+            buffer = bytearray(_CHUNK_BYTES)
+            got = counted_from = 0
+            start = 0.0
+            while got < total_bytes:
+                more = receiver.recv_into(buffer)
+                if not more:
+                    raise ConnectionError("the connection was closed")
+                got += more
+                if not counted_from and got >= skipped_bytes:
+                    counted_from, start = got, time.perf_counter()
+            return (got - counted_from) * 8e-9 / (time.perf_counter() - start)
     except OSError as error:
         raise RunError(f"emulated host {source} cannot reach host {target}: {error}") from None
 
@@ -104,20 +114,6 @@ def _send(sender: socket.socket, total_bytes: int) -> None:
     with suppress(OSError):  # the receiver sees it too, and says so
         for _ in range(0, total_bytes, _CHUNK_BYTES):
             sender.sendall(bytes(_CHUNK_BYTES))
-
-
-def _rate_gbps(receiver: socket.socket, skipped_bytes: int, total_bytes: int) -> float:
-    buffer = bytearray(_CHUNK_BYTES)
-    got = counted_from = 0
-    start = 0.0
-    while got < total_bytes:
-        more = receiver.recv_into(buffer)
-        if not more:
-            raise ConnectionError("the connection was closed")
-        got += more
-        if not counted_from and got >= skipped_bytes:
-            counted_from, start = got, time.perf_counter()
-    return (got - counted_from) * 8e-9 / (time.perf_counter() - start)
 
 
 _PORT = 29500

@@ -147,7 +147,11 @@ class Checkpoints:
         skipped: list[str] = []
         for step, folder in reversed(self._folders()):
             try:
-                seal = _seal(folder)
+                # What COMPLETE holds, which has a digest of each rank's file; ValueError if not.
+                seal = dict(loads((folder / _COMPLETE).read_text()))
+                ranks, digests = seal["world_size"], seal["sha256"]
+                if not isinstance(digests, list) or not 0 < len(digests) == ranks:
+                    raise ValueError(f"{_COMPLETE} is of {ranks} ranks, and has not the digests of so many files")
                 refusal = self._refusal(folder, seal)
                 if not refusal:
                     _check_files(folder, seal["sha256"])
@@ -235,15 +239,6 @@ def _write_state(path: Path, state: Mapping[str, Any]) -> str:
         os.fsync(file.fileno())
         file.seek(0)
         return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
-
-
-def _seal(folder: Path) -> Mapping[str, Any]:
-    """Return what COMPLETE holds, which has a digest of each rank's file; ValueError if not."""
-    seal = dict(loads((folder / _COMPLETE).read_text()))
-    ranks, digests = seal["world_size"], seal["sha256"]
-    if not isinstance(digests, list) or not 0 < len(digests) == ranks:
-        raise ValueError(f"{_COMPLETE} is of {ranks} ranks, and has not the digests of so many files")
-    return seal
 
 
 def _check_files(folder: Path, digests: Sequence[str]) -> None:

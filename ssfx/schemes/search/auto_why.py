@@ -7,7 +7,7 @@ from typing import Any
 
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs
-from ssfx.planning.plan import Bucket, Lane, Plan, TensorSpec, launch_in_order
+from ssfx.planning.plan import Lane, Plan, TensorSpec, launch_in_order
 from ssfx.planning.profile import Profile
 from ssfx.schemes.base import schemes
 from ssfx.schemes.make_plan import check_capabilities
@@ -74,7 +74,9 @@ def stretches(plan: Plan, profile: Profile, costs: Costs, allowed: Budget) -> li
         spans.setdefault(bucket, []).append(index)
     total = sum(profile.numel)
     found = []
-    words = [bucket_words(bucket, allowed.kinds) for bucket in plan.buckets]
+    words = [
+        ", ".join(dict.fromkeys(_lane_words(lane, allowed.kinds) for lane in bucket.lanes)) for bucket in plan.buckets
+    ]
     ends_s = known.disturbed_s(plan)
     for text in dict.fromkeys(words):
         numbers = [number for number, one in enumerate(words) if one == text]
@@ -116,11 +118,6 @@ def _otherwise(
         except ConfigError:
             continue
     return tuple(sorted(found.items(), key=lambda one: one[1]))
-
-
-def bucket_words(bucket: Bucket, kinds: Sequence[Kind]) -> str:
-    """Return how a bucket is sent."""
-    return ", ".join(dict.fromkeys(_lane_words(lane, kinds) for lane in bucket.lanes))
 
 
 def _lane_words(lane: Lane, kinds: Sequence[Kind]) -> str:

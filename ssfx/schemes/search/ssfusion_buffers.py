@@ -75,7 +75,11 @@ class BufferPlanner:
             chosen = [replace(one, split=self._split(one)) for one in chosen]
         if rules.escape:
             dense = [replace(b, dense=frozenset(range(len(b.at))), host=frozenset(), split=len(b.at)) for b in chosen]
-            chosen = self._adopted(chosen, dense)
+            old_s = self._total_s(chosen)  # changes are tried one by one, and kept where the step should end earlier
+            for i, buffer in enumerate(dense):
+                trial = [*chosen[:i], buffer, *chosen[i + 1 :]]
+                if (new_s := self._total_s(trial)) < old_s * (1 - ROUNDING):
+                    chosen, old_s = trial, new_s
         return [self._bucket(one) for one in chosen]
 
     def _ranges(self, count: int) -> list[range]:
@@ -133,15 +137,6 @@ class BufferPlanner:
         late = self._packed_bytes(buffer) + reduced[-1] - reduced
         gather_s = self.costs.exchange_many_s(self.transport.collective, late)
         return split_times((self.gap_s[here] + encode_s).tolist(), reduce_s.tolist(), gather_s.tolist())
-
-    def _adopted(self, buffers: list[Buffer], changed: list[Buffer]) -> list[Buffer]:
-        """Return the buffers with those changes, tried one by one, after which the step is predicted to end earlier."""
-        chosen, old_s = list(buffers), self._total_s(buffers)
-        for i, buffer in enumerate(changed):
-            trial = [*chosen[:i], buffer, *chosen[i + 1 :]]
-            if (new_s := self._total_s(trial)) < old_s * (1 - ROUNDING):
-                chosen, old_s = trial, new_s
-        return chosen
 
     def _total_s(self, buffers: list[Buffer]) -> float:
         made = [self._bucket(one) for one in buffers]

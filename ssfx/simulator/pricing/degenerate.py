@@ -11,17 +11,12 @@ LITTLE = 0.02
 """The share of the budget below which SSFusion's dense tensors are almost none."""
 
 
-def sent_share(plan: Plan) -> float:
-    """Return how many of all elements a plan sends, as a share, with low-rank factors and few bits counted as whole."""
-    total = sum(spec.numel for spec in plan.tensors)
-    return sum(_kept(plan, one) for _, lane in plan.lanes() for one in lane.segments) / max(1, total)
-
-
 def asked_and_sent(plan: Plan, density: float | None) -> str:
     """Return "sends 92.5 % of all elements, asked for 1 %" where these are far apart; "" elsewhere."""
     if plan.world_size == 1 or density is None or density == 1:
         return ""
-    share = sent_share(plan)
+    total = sum(spec.numel for spec in plan.tensors)
+    share = sum(_kept(plan, one) for _, lane in plan.lanes() for one in lane.segments) / max(1, total)
     if density / FAR <= share <= FAR * density:
         return ""
     return f"sends {100 * share:.3g} % of all elements, asked for {100 * density:g} %"

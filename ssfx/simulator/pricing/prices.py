@@ -192,7 +192,8 @@ class Prices:
                 return Charge(self._one(f"{spec} on the way", codec.encode, units, row), 1.0)
             entries = load.world_size * (phase.size * load.kept / load.numel if compressor.sparse else units)
             return Charge(self._one(f"{spec} on the way, decoded", codec.decode, entries, row), 1.0)
-        primitive = primitive_of(phase, self.system.exchange)
+        inside = f"{phase.primitive}_inside"
+        primitive = inside if phase.inside and inside in self.system.exchange else phase.primitive
         if primitive not in self.system.exchange:
             where = "in the costs" if isinstance(self.system, Costs) else f"on {self.system.name}"
             raise ConfigError(
@@ -257,9 +258,3 @@ def sums_pairs(collective: str, specs: Collection[str]) -> bool:
     one = collectives.build(collective)
     gathered = not one.additive_only and not isinstance(one, Reducer)
     return bool(specs) and gathered and all(build(spec).sparse and not build(spec).vote for spec in specs)
-
-
-def primitive_of(phase: Phase, known: Collection[str]) -> str:
-    """Return which of the `known` primitives a phase is charged as: inside nodes if there are other links there."""
-    inside = f"{phase.primitive}_inside"
-    return inside if phase.inside and inside in known else phase.primitive

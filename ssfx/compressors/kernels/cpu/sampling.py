@@ -34,17 +34,10 @@ def sample_of(numel: int, bound: Bound, rule: Rule) -> DrawnSample:
     if numel == 0:
         return DrawnSample(1, RUN, 1)
     if rule.tail is None or bound.least == bound.most:
-        return sample_for_choice(numel, bound.wanted)
+        # The cheapest for an exact choice costs as much as the candidates beyond it; fewer than it are rare.
+        density = bound.wanted / numel
+        return _sample(numel, max(_SMALLEST, (2 * bound.wanted / math.sqrt(density)) ** (2 / 3)), density, deviations=3)
     return sample_for_threshold(numel, bound.wanted / numel, rule.tail, rule.sample_fraction)
-
-
-def sample_for_choice(numel: int, k: int) -> DrawnSample:
-    """Return the sample that makes an exact choice of `k` cheapest: it costs as much as the candidates beyond `k`.
-
-    Its threshold lies three standard deviations below the expected one, so that fewer than `k` candidates are rare.
-    """
-    density = k / numel
-    return _sample(numel, max(_SMALLEST, (2 * k / math.sqrt(density)) ** (2 / 3)), density, deviations=3)
 
 
 def sample_for_threshold(numel: int, density: float, tail: int, fraction: float) -> DrawnSample:

@@ -89,13 +89,10 @@ class _Passages:
         tokens = torch.from_numpy(text)
         segments = torch.zeros_like(tokens)
         segments[self._first + 2 :] = 1
-        hidden, words = self._hide(tokens)
-        return torch.stack((hidden, torch.ones_like(tokens), segments)), torch.cat((torch.tensor([elsewhere]), words))
-
-    def _hide(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         chosen, how = torch.rand(len(tokens)) < 0.15, torch.rand(len(tokens))
         chosen[1 + int(torch.randint(self._first, ()))] = True  # at least one, or the loss would have no value
         chosen &= (tokens != self._cls) & (tokens != self._sep)
         other = torch.randint(self._vocabulary, (len(tokens),))
         found = torch.where(how < 0.8, self._mask, torch.where(how < 0.9, other, tokens))
-        return torch.where(chosen, found, tokens), torch.where(chosen, tokens, -100)
+        hidden, words = torch.where(chosen, found, tokens), torch.where(chosen, tokens, -100)
+        return torch.stack((hidden, torch.ones_like(tokens), segments)), torch.cat((torch.tensor([elsewhere]), words))

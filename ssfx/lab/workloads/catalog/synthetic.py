@@ -108,7 +108,12 @@ class _Maker:
         if of == "translation":
             text = 1 + self._below(count - 1, 2, shape[1] + 1)  # 0 is padding
             return text[:, :, :-1], text[:, 1, 1:]
-        return self._boxes(count, shape)
+        images = self._uniform(*shape)
+        size = torch.tensor([shape[2], shape[1]] * 2, device=images.device)
+        corner = self._uniform(BOXES, 2) * 0.5
+        boxes = torch.cat((corner, corner + 0.1 + 0.4 * self._uniform(BOXES, 2)), dim=-1) * size
+        labels = 1 + self._below(count - 1, BOXES, 1)
+        return images, torch.cat((labels, boxes), dim=-1)
 
     def _masked(self, vocabulary: int, seq_len: int) -> Batch:
         tokens = self._below(vocabulary, seq_len)
@@ -116,14 +121,6 @@ class _Maker:
         chosen[:, 0] = True  # or a short sequence might have none, and its loss no value
         words = torch.where(chosen, self._below(vocabulary, seq_len), -100)
         return tokens, torch.cat((self._below(2, 1), words), dim=1)
-
-    def _boxes(self, num_classes: int, shape: tuple[int, ...]) -> Batch:
-        images = self._uniform(*shape)
-        size = torch.tensor([shape[2], shape[1]] * 2, device=images.device)
-        corner = self._uniform(BOXES, 2) * 0.5
-        boxes = torch.cat((corner, corner + 0.1 + 0.4 * self._uniform(BOXES, 2)), dim=-1) * size
-        labels = 1 + self._below(num_classes - 1, BOXES, 1)
-        return images, torch.cat((labels, boxes), dim=-1)
 
     def _below(self, limit: int, *shape: int) -> Tensor:
         g = self.generator
