@@ -70,14 +70,17 @@ def table_of(advice: Ranking) -> dict[str, Any]:
 
 
 def methods_of(advice: Ranking) -> Iterator[tuple[str, str, Callable[[Setting], Trial]]]:
-    """Yield (label, kind, how it is tried) of what is shown: torch's DDP, tuned dense, and others."""
+    """Yield (label, kind, how it is tried) of what is shown: torch's DDP, tuned dense, and others.
+
+    The kind is "unchecked" where no time of such a step was ever scored: an answer names no such method.
+    """
     yield f"torch's {'sharding' if advice.setting.sharding else 'DDP'}", "now", Setting.as_it_comes
     yield "tuned dense", "tuned", _best(*(one.scheme for one in advice.entries if one.trial.tuned))
     counts = [0] * len(WORDS)
     for one in advice.entries:
         counts[_word(one)] += 1
         if one.compressors and (counts[_word(one)] <= EACH or one.name in USUAL):
-            yield words(one).partition(" (")[0], "", _best(one.name)
+            yield words(one).partition(" (")[0], "" if one.trust else "unchecked", _best(one.name)
     if advice.setting.sharding is None:
         yield f"{ROUNDS}, on average", "", _best(ROUNDS)
 

@@ -205,12 +205,12 @@ def _code_of(argv: Sequence[str] | None) -> int:
             options = [OTHER_OPTIONS[name]] if (name := error.option_name) in OTHER_OPTIONS else near(name, known)
             options = [one for one in options if one.split()[0] in known]
             said = f"no option {error.option_name}" + (f"; did you mean {' or '.join(options)}?" if options else "")
-        extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", said)
-        if extra and error.ctx:
+        stray = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", said)
+        if stray and error.ctx:
             takes = [word for one in error.ctx.command.get_params(error.ctx) for word in one.opts if word[:2] == "--"]
-            options = near(f"--{extra[1].partition('=')[0]}", takes)
+            options = near(f"--{stray[1].partition('=')[0]}", takes)
             has = f"; did you mean {options[0]}?" if options else f"; it takes {', '.join(takes)}" if takes else ""
-            said = f"{error.ctx.command_path} has no place for {extra[1]}{has}"
+            said = f"{error.ctx.command_path} has no place for {stray[1]}{has}"
         line = instead_of(sys.argv[1:] if argv is None else argv, options)
         return _fail(line or f"{said} (see {where} --help)", 2)
     except (KeyboardInterrupt, click.Abort):

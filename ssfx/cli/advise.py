@@ -83,8 +83,8 @@ def advise(
             say(sentence, "  ", "- ")
     if quality:
         click.echo()
-        for line in labelled(evidence(answer)):
-            click.echo(wrapped(*line))
+        for one in labelled(evidence(answer)):
+            click.echo(wrapped(*one))
     for part in (one for one, wanted in parts.items() if wanted):
         click.echo()
         part(advice)

@@ -81,10 +81,11 @@
       .filter((one) => one.step);
     const tuned = found.find((one) => one.method.kind === "tuned");
     const now = found.find((one) => one.method.kind === "now");
-    const known = found.filter((one) => one.step.word <= 1)
+    const known = found.filter((one) => one.step.word <= 1 && one.method.kind !== "unchecked")
       .reduce((a, b) => (b.step.whole < a.step.whole * 0.999 ? b : a), tuned);
     const place = (one) => ["now", "tuned"].indexOf(one.method.kind) + 1 || 2 + one.step.word;
-    found.sort((a, b) => place(a) - place(b) || a.step.whole - b.step.whole);
+    const unchecked = (one) => one.method.kind === "unchecked";
+    found.sort((a, b) => place(a) - place(b) || unchecked(a) - unchecked(b) || a.step.whole - b.step.whole);
     return { table, gbps, n, found, tuned, now, known };
   }
 
@@ -145,7 +146,7 @@
       x: 0, y: i, yshift: 17, xanchor: "left", showarrow: false, align: "left",
       text: `<b>${escaped(one.method.label)}</b> ${time(one.step.whole)}, ` +
         (narrow ? "" : `work of ${number(work(table, one.step, n))}, `) +
-        `<span style="color:${tint[i]}"><b>${WORDS[one.step.word]}</b></span>${one === known ? " \u25c0 best known" : ""}`,
+        `<span style="color:${tint[i]}"><b>${WORDS[one.step.word]}</b></span>${one === known ? " \u25c0 best known" : one.method.kind === "unchecked" ? ", time unchecked" : ""}`,
     }));
     Plotly.react(of("bars"), traces, { ...base, barmode: "stack", annotations, showlegend: false, bargap: 0.5,
       height: 46 * found.length + 60, margin: { l: 8, r: 12, t: 22, b: 38 },
@@ -158,7 +159,7 @@
     const { grid, ink, ...base } = look();
     const seen = new Set();
     const drawn = found.filter((one) => {
-      const kind = one.method.kind || WORDS[one.step.word];
+      const kind = ["now", "tuned"].includes(one.method.kind) ? one.method.kind : WORDS[one.step.word];
       return !seen.has(kind) && seen.add(kind);
     });
     const dash = { now: "dot", tuned: "solid" };

@@ -1,6 +1,7 @@
 """What people call schemes, and what to write: one table for the command line and for `ssfx.attach`."""
 
 from dataclasses import fields
+from typing import Any
 
 from ssfx.compressors import compressors
 from ssfx.core.errors import ConfigError, unknown
@@ -23,7 +24,7 @@ _MEANT = {
 OTHER_WORDS = {word: options for words, options in _MEANT.items() for word in words.split()}
 
 
-def no_scheme(name: str, *, python: bool = False) -> ConfigError:
+def no_scheme(name: Any, *, python: bool = False) -> ConfigError:
     """Return the error for a scheme that is none, with what to write on a command line or, `python`, in a script."""
     if isinstance(name, (list, tuple)):
         return ConfigError(

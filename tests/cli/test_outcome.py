@@ -161,3 +161,10 @@ def test_a_scheme_whose_plan_sent_everything_says_so_in_its_row(capsys):
             [timed("ddp", 20.0, 0.1), replace(asked, metrics={**asked.metrics, "achieved_density": achieved})]
         )
         assert ("(sent dense)" in capsys.readouterr().out) is told
+
+
+def test_a_sweep_ends_with_a_table_whose_rows_are_what_was_swept(capsys):
+    words = ["engine=simulate", "model=gpt2", "dataset=wikitext2", "cluster=box", "cluster.inter.gbps=10,2"]
+    said = output(capsys, "run", *words, "scheme=ddp,ddp_fp16").split("\nms a step ")[1].splitlines()
+    assert said[0].split() == ["ddp", "ddp_fp16"]
+    assert [line.partition(")")[0] for line in said[1:3]] == [f"cluster box(inter.gbps={gbps}" for gbps in (2, 10)]

@@ -1,5 +1,6 @@
 """What rows say, as tables: schemes side by side with dense DDP, how sure the difference is, and where it is from."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -26,10 +27,37 @@ QUALITY = {
 
 
 def print_outcome(rows: Sequence[Row]) -> None:
-    """Print a table for every workload and cluster of `rows`, the fastest scheme first, and what to beware of."""
-    for panel in panels(rows):
+    """Print a table for every workload and cluster of `rows`, the fastest scheme first, and what to beware of.
+
+    Where there are several, one of all follows, with what was swept as its rows.
+    """
+    found = panels(rows)
+    for panel in found:
         click.echo()
         print_panel(panel, wide=False)
+    if len(found) > 1:
+        click.echo()
+        _print_sweep(found)
+
+
+def _print_sweep(found: Sequence[Panel]) -> None:
+    """Print the milliseconds of a step by setting and scheme; a row is called by what not all of them share."""
+    said = [[panel.workload, f"{panel.world_size} ranks", *panel.conditions.split(", "), panel.how] for panel in found]
+    rows = [", ".join(part for part in parts if not all(part in other for other in said)) for parts in said]
+    schemes = list(dict.fromkeys(label for panel in found for label in panel.bars))
+    lines = [
+        (row, *(_number(median_of(panel.bars.get(label, ()), "iteration_s"), ",.1f", 1e3) for label in schemes))
+        for row, panel in sorted(zip(rows, found, strict=True), key=lambda pair: _by_number(pair[0]))
+    ]
+    print_table(("ms a step", *schemes), lines, right=set(schemes))
+
+
+def _by_number(text: str) -> list[tuple[float, str]]:
+    """Return what sorts texts with numbers in them as people do: 1, 10 and 25 after one another."""
+    return [
+        (float(part), "") if re.match(r"[0-9]", part) else (0.0, part)
+        for part in re.split(r"([0-9]+(?:[.][0-9]+)?)", text)
+    ]
 
 
 def plain_outcome(rows: Sequence[Row]) -> list[dict[str, Any]]:
