@@ -187,14 +187,21 @@ def _with_gain(one: Entry) -> str:
 
 
 def _quality(answer: Answer) -> str:
-    unlike = "; published: --quality" if answer.published else "; faster: unpublished" if answer.faster else ""
-    if answer.best is None:
-        return f"of what is faster nothing is recorded that holds here{unlike}"
     first, last = answer.steps_between
-    if not answer.runs or first is None or last is None:
-        return f"{words(answer.best)}: counts as dense, as no run holds here{unlike}"
-    span = " to ".join(dict.fromkeys((f"{first:+.0%}", f"{last:+.0%}")))
-    return f"{words(answer.best)}: {span} steps ({answer.runs} runs of small networks){unlike}"
+    if answer.best is None:
+        said = "of what is faster nothing is recorded that holds here"
+    elif not answer.runs or first is None or last is None:
+        said = f"{words(answer.best)}: as dense (no run holds here)"
+    else:
+        span = " to ".join(dict.fromkeys((f"{first:+.0%}", f"{last:+.0%}")))
+        said = f"{words(answer.best)}: {span} steps ({answer.runs} runs of small networks)"
+    if not answer.published:
+        return said + ("; faster: unpublished" if answer.faster else "")
+    first_quotes = dict(reversed(answer.published))
+    quoted = [f"{WORDS.get(name, name)} {quote.gap.partition(', about')[0]}" for name, quote in first_quotes.items()]
+    while quoted and len(f"{said}; published: {'; '.join(quoted)}") > WIDTH - LABEL:
+        quoted.pop(0)  # --quality has every one
+    return f"{said}; published: {'; '.join(quoted) or '--quality'}"
 
 
 def _published(answer: Answer) -> Iterator[str]:
