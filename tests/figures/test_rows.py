@@ -131,12 +131,24 @@ def test_what_was_sent_far_beyond_what_was_asked_for_is_marked():
         ]
     )
     assert [panel.marked(label) for label in panel.bars] == ["ddp", "topk", "ssfusion_oi (sent 93 %)"]
-    simulated = [
-        replace(one, origin=replace(one.origin, kind="simulated"), metrics={"sent_bytes": sent})
-        for one, sent in zip([runs[0] for runs in panel.bars.values()], (4e6, 1e5, 4e6), strict=True)
-    ]
-    (panel,) = panels(simulated)
-    assert [panel.mark(label)["sent"] for label in panel.bars] == ["", "", "dense"]
+    own = [runs[0] for runs in panel.bars.values()]
+    for sent, contributed, marks in (  # a gather passes on what others contribute
+        ((4e6, 1e5, 4e6), (2e6, 5e4, 2e6), ["", "", "dense"]),
+        ((4e6, 9e6, 3e6), (2e6, 5.4e4, 1.6e6), ["", "", "over 40 %"]),
+        ((4e6, 9e6, 3e6), (2e6, 8.2e4, None), ["", "over 2.05 %", ""]),
+    ):
+        bytes_of = zip(own, sent, contributed, strict=True)
+        (panel,) = panels(
+            [
+                replace(
+                    one,
+                    origin=replace(one.origin, kind="simulated"),
+                    metrics={"sent_bytes": all_sent, "contributed_bytes": mine},
+                )
+                for one, all_sent, mine in bytes_of
+            ]
+        )
+        assert [panel.mark(label)["sent"] for label in panel.bars] == marks
 
 
 def test_real_runs_have_no_column_for_extrapolation():

@@ -28,7 +28,7 @@ NO_RATIO = "no ratio: the other scheme has next to nothing to reduce here"
 EXPOSED = "a ratio of what overlap leaves over, and the paper does not say that its communication is only that"
 OF_SPEED = ("throughput_speedup", "ordering")
 """Metrics of claims about methods that select; times and memory are those of a plan, whatever it sends."""
-ALL_DENSE = "the plan of a method that the claim is about sends everything dense, over twice the density asked for"
+ALL_DENSE = "the plan of a method that the claim is about sends over twice the density asked for"
 AT_MOST = ("ssfusion.fig9.ar_marginal",)
 """Growths that the paper calls marginal: less growth agrees, too."""
 COST = "about a minute on one core"
@@ -83,7 +83,7 @@ def claim_columns(artifact: str, rows: Sequence[Row]) -> list[dict[str, str | fl
 
 
 def _that_select(cell: Cell) -> Cell:
-    """Return the cell without schemes that were asked for a density and send everything dense."""
+    """Return the cell without schemes that were asked for a density and send over twice as much."""
     return replace(cell, rows={label: row for label, row in cell.rows.items() if not cell.sent(label)})
 
 
