@@ -137,7 +137,9 @@ def attach(
     if (rounds := entry.online(given).rounds) is not None:
         for name, value in (("trace", trace), ("costs", costs), ("profile", profile)):
             if value:
-                raise ConfigError(f"{name} is for exchanges of every step, and scheme={scheme} makes one a round; drop it")
+                raise ConfigError(
+                    f"{name} is for exchanges of every step; drop it, as scheme={scheme} makes one a round"
+                )
         return OuterSync(
             model,
             optimizers,
