@@ -378,12 +378,11 @@ class OuterSync:
         self._parts = [self._exchange_of(part.plan, count) for part, count in counts]
         self._under_way, self._sent, self._came = None, {}, None
         if (under_way := state["under_way"]) is not None:
-
-            def here(weights: Weights | None) -> Weights:
-                return {name: one.to(self._outer[name].device, copy=True) for name, one in (weights or {}).items()}
-
-            self._under_way, self._sent = under_way["fragment"], here(under_way["sent"])
-            self._came = (here(under_way["came"]) if under_way["came"] is not None else None,)
+            sent, came = (
+                weights and {name: one.to(self._outer[name].device, copy=True) for name, one in weights.items()}
+                for weights in (under_way["sent"], under_way["came"])
+            )
+            self._under_way, self._sent, self._came = under_way["fragment"], sent, (came,)
 
     def detach(self) -> None:
         """Exchange no more; the model has the outer weights."""
