@@ -117,10 +117,10 @@ class StoreNotes(Notes):
     """Notes in the store in which the ranks met."""
 
     def __init__(self) -> None:
-        from torch.distributed import distributed_c10d
+        from torch.distributed import HashStore, distributed_c10d, is_initialized  # type: ignore[attr-defined]
 
-        alone = not torch.distributed.is_initialized()  # one rank without a process group
-        store: Any = torch.distributed.HashStore() if alone else distributed_c10d._get_default_store()
+        # One rank needs no process group.
+        store: Any = distributed_c10d._get_default_store() if is_initialized() else HashStore()
         self._store = store
         self.timeout_s = float(store.timeout.total_seconds())
 

@@ -138,7 +138,7 @@ def attach(
         for name, value in (("trace", trace), ("costs", costs), ("profile", profile)):
             if value:
                 raise ConfigError(
-                    f"{name} is for exchanges of every step, and scheme={scheme} makes one a round; drop it"
+                    f"{name} is for exchanges of every step; drop it, as scheme={scheme} makes one a round"
                 )
         return OuterSync(
             model,

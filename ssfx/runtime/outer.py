@@ -29,6 +29,7 @@ from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_fa
 from ssfx.runtime.hooks import hook
 from ssfx.runtime.lifetime import Peers, claim_model, release_model
 from ssfx.runtime.online import parameter_names, registration_profile
+from ssfx.runtime.outer_state import check_state
 from ssfx.runtime.parted import Parted, fingerprint_of
 from ssfx.runtime.scaler_steps import leave, watch
 from ssfx.runtime.setup import average_buffers, broadcast_model
@@ -37,14 +38,13 @@ from ssfx.runtime.store import STATE_FORMAT, Store, identity
 from ssfx.runtime.sync import Sync
 from ssfx.runtime.vector_exchange import VectorExchange
 from ssfx.schemes import schemes
-from ssfx.schemes.local_updates import FEW_ROUNDS, fragments
+from ssfx.schemes.local_updates import fragments, too_few
 from ssfx.schemes.make_plan import check_memory, make_plan
 
 _log = logging.getLogger("ssfx")
 Weights = dict[str, torch.Tensor]
 MOST_UNDONE = 3
 """So many rounds in a row that a number which is not finite undoes end the run."""
-_MINE = "after attach load this rank's own model and optimizer, saved outside of sync.outer(), then its state"
 
 
 class OuterSync:
@@ -77,14 +77,8 @@ class OuterSync:
                 f"scheme={scheme} counts the steps of one optimizer; give attach one, got {len(optimizers)}"
             )
         self.comm, self.scheme, self.rounds, self.seed = comm, schemes[scheme], rounds, seed
-        made = self.scheme.online(given).run_steps // rounds.every
-        if made and rounds.outer_momentum and made < FEW_ROUNDS and comm.rank == 0:
-            _log.warning(
-                "%d rounds are few for outer_lr=%g and outer_momentum=%g, which move %.1f times the mean: with fewer "
-                "than %d use outer_lr=1.0, outer_momentum=0.0",
-                *(made, rounds.outer_lr, rounds.outer_momentum),
-                *(rounds.outer_lr / (1 - rounds.outer_momentum), FEW_ROUNDS),
-            )
+        if (said := too_few(rounds, self.scheme.online(given).run_steps)) and comm.rank == 0:
+            _log.warning(said)
         given = {name: value for name, value in given.items() if name != "run_steps"}  # a run may go on for longer
         self.given, self.memory, self.store = given, memory, Store()
         self.tracer = Tracer(False, comm.rank)
@@ -142,7 +136,7 @@ class OuterSync:
         ranks = self.comm.world_size if self.step < self.dense_steps else self.rounds.ranks_per_group
         if ranks == self._inside or self.comm.world_size == 1 or (forward and not torch.is_grad_enabled()):
             return  # in an evaluation, which may be of one rank alone
-        self._inside, self.skipped_steps = ranks, self._skipped()
+        self._inside = ranks
         if self.inside is not None:
             self.inside.detach()
         self.inside = self._make_inside(comm=self.comm.part(ranks)) if ranks > 1 else None
@@ -152,8 +146,7 @@ class OuterSync:
 
     def _planned(self, part: Profile) -> Plan:
         ranks = self.comm.world_size if self.comm.world_size > 1 else 2 * self.rounds.ranks_per_group
-        costs = placeholder_costs(ranks)
-        return exempted(make_plan(self.scheme.name, part, costs, self.given), self._exempt)
+        return exempted(make_plan(self.scheme.name, part, placeholder_costs(ranks), self.given), self._exempt)
 
     def _exchange_of(self, plan: Plan, count: int = 0) -> VectorExchange:
         made = VectorExchange(plan, self.comm, self.store, self.memory, self.seed, count)
@@ -191,6 +184,8 @@ class OuterSync:
             p.grad = grad
         self._held_back.clear()
         self.step += 1
+        if self.inside is not None:
+            self.skipped_steps = max(self.skipped_steps, self.inside.skipped_steps)
         began, before, clock = perf_counter(), self._seconds(), self.step - self.dense_steps
         if clock <= 0:
             for name, p in self._params.items():
@@ -311,7 +306,7 @@ class OuterSync:
         """Return counts so far."""
         found: dict[str, float | int | str | None] = {
             "steps": self.step,
-            "skipped_steps": self._skipped(),
+            "skipped_steps": self.skipped_steps,
             "exchanges": self.exchanges,
             "undone_rounds": self.undone_rounds,
             "scheme": self.scheme.name,
@@ -320,9 +315,6 @@ class OuterSync:
         if self.memory is not None and self.memory.stateful:
             found["residual_norm"] = self.store.norm(self.memory.buffers[0])
         return found
-
-    def _skipped(self) -> int:
-        return max(self.skipped_steps, self.inside.skipped_steps if self.inside else 0)
 
     def _identity(self) -> dict[str, Any]:
         own = {"format": STATE_FORMAT, "world_size": self.comm.world_size, "rank": self.comm.rank, "seed": self.seed}
@@ -336,11 +328,13 @@ class OuterSync:
         """
         if self._in_outer:
             raise ConfigError("sync.state_dict() is of this rank's own weights: call it outside of sync.outer()")
-        came = self._receive() if self._under_way is not None else None
+        under_way: dict[str, Any] | None = None
+        if self._under_way is not None:
+            under_way = {"came": self._receive(), "fragment": self._under_way, "sent": self._sent}
         copies = [{name: one.clone() for name, one in (part or {}).items()} for part in (self._outer, self._velocity)]
         return self._identity() | {
             "step": self.step,
-            "skipped_steps": self._skipped(),
+            "skipped_steps": self.skipped_steps,
             "exchanges": self.exchanges,
             "undone_rounds": self.undone_rounds,
             "undone_in_a_row": self._undone_in_a_row,
@@ -349,9 +343,7 @@ class OuterSync:
             "memory": self.store.state_dict(),
             "counts": [part.count for part in self._parts],
             "sent_at": list(self._sent_at),
-            "under_way": None
-            if self._under_way is None
-            else {"fragment": self._under_way, "sent": self._sent, "came": came},
+            "under_way": under_way,
             "inside": None if self.inside is None else self.inside.state_dict(),
             "weights": int(fingerprint_of(self._params.values())),
         }
@@ -364,7 +356,7 @@ class OuterSync:
         rank's of that step. Nothing has been loaded then.
         """
         with self._peers.loading() as facts:
-            self._check(state)
+            check_state(state, self._identity(), self._params)
             facts["step"] = str(state["step"])
         if self._under_way is not None:
             self._receive()
@@ -383,27 +375,11 @@ class OuterSync:
         self._parts = [self._exchange_of(part.plan, count) for part, count in counts]
         self._under_way, self._sent, self._came = None, {}, None
         if (under_way := state["under_way"]) is not None:
-
-            def here(weights: Weights | None) -> Weights:
-                return {name: one.to(self._outer[name].device, copy=True) for name, one in (weights or {}).items()}
-
-            self._under_way, self._sent = under_way["fragment"], here(under_way["sent"])
-            self._came = (here(under_way["came"]) if under_way["came"] is not None else None,)
-
-    def _check(self, state: Mapping[str, Any]) -> None:
-        mine = self._identity()
-        if not isinstance(state, Mapping) or not {*mine, "outer", "weights", "counts", "sent_at"} <= state.keys():
-            raise ConfigError("this is no state of rounds: load what sync.state_dict() returned on this rank")
-        for key, value in mine.items():
-            if state[key] != value:
-                raise ConfigError(
-                    f"this state was saved with {key}={state[key]}, not {value}; resume with the same {key}"
-                )
-        shapes = {name: p.shape for name, p in self._params.items()}
-        if {name: one.shape for name, one in state["outer"].items()} != shapes:
-            raise ConfigError("this state was saved for another model: parameter names or shapes differ")
-        if state["weights"] != int(fingerprint_of(self._params.values())):
-            raise ConfigError(f"the model is not the one that rank {self.comm.rank} had when this was saved: {_MINE}")
+            sent, came = (
+                weights and {name: one.to(self._outer[name].device, copy=True) for name, one in weights.items()}
+                for weights in (under_way["sent"], under_way["came"])
+            )
+            self._under_way, self._sent, self._came = under_way["fragment"], sent, (came,)
 
     def detach(self) -> None:
         """Exchange no more; the model has the outer weights."""

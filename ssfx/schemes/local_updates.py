@@ -198,6 +198,17 @@ def outer_step_of(scheme: Scheme, run_steps: int) -> dict[str, float]:
     return {"outer_lr": 1.0, "outer_momentum": 0.0} if few else {}
 
 
+def too_few(rounds: Rounds, run_steps: int) -> str:
+    """Return what a run of so many steps is told whose outer step is for more rounds; "" where it is not."""
+    lr, momentum, made = rounds.outer_lr, rounds.outer_momentum, run_steps // rounds.every
+    if not momentum or not 0 < made < FEW_ROUNDS:
+        return ""
+    return (
+        f"{made} rounds are few for outer_lr={lr:g} and outer_momentum={momentum:g}, which move "
+        f"{lr / (1 - momentum):.1f} times the mean: with fewer than {FEW_ROUNDS} use outer_lr=1.0, outer_momentum=0.0"
+    )
+
+
 def _in_rounds(name: str, plan: Plan, options: _RoundOptions) -> Plan:
     ranks, size = plan.world_size, options.ranks_per_group or 1
     if ranks % size:

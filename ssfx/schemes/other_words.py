@@ -17,7 +17,7 @@ _MEANT = {
     "bf16 bf16_allreduce bf16_compress_hook": {"scheme": "ddp_bf16"},
     "int8 fp8 8bit ddp_int8 ddp_fp8": {"scheme": "ddp_quantized"},
     "int4 4bit ddp_int4": {"scheme": "ddp_quantized", "compressor": _FOUR_BITS},
-    "1bit 1-bit 1bit_adam onebit_adam": {"scheme": "fused_all", "compressor": "onebit"},
+    "1bit 1-bit 1bit_adam onebit_adam": {"scheme": "ddp_quantized", "compressor": "onebit"},
     "fsdp hsdp zero zero3 zero++ zeropp": {"sharding": "hsdp"},
     "local_sgd localsgd opendiloco": {"scheme": "diloco"},
 }

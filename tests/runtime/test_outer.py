@@ -444,7 +444,7 @@ def test_an_exchange_lives_as_long_as_its_model_and_ends_once():
         ("model of another rank", "after attach load this rank's own model and optimizer"),
         ("more ranks", "this state was saved with world_size=3, not 2"),
         ("groups", "2 ranks do not fill groups of ranks_per_group=8; use ranks_per_group=2"),
-        ("trace", "trace is for exchanges of every step, and scheme=diloco makes one a round; drop it"),
+        ("trace", "trace is for exchanges of every step; drop it, as scheme=diloco makes one a round"),
         ("costs", "costs is for exchanges of every step"),
         ("profile", "profile is for exchanges of every step"),
         ("fragments", "fragments=64 is more than the 9 tensors of this model; use fewer"),
