@@ -45,6 +45,7 @@ Weights = dict[str, torch.Tensor]
 MOST_UNDONE = 3
 """So many rounds in a row that a number which is not finite undoes end the run."""
 _MINE = "after attach load this rank's own model and optimizer, saved outside of sync.outer(), then its state"
+COUNTS = ("step", "skipped_steps", "exchanges", "undone_rounds")
 
 
 class OuterSync:
@@ -129,7 +130,7 @@ class OuterSync:
         self._average_inside()
         self._handles: list[Any] = [
             self.optimizer.register_step_pre_hook(self._before),
-            self.optimizer.register_step_post_hook(self._after),
+            self.optimizer.register_step_post_hook(self.after_step),
         ]
         if self.dense_steps:
             self._handles.append(model.register_forward_pre_hook(hook(self._average_inside, keeps=self)))
@@ -177,13 +178,8 @@ class OuterSync:
                     self._held_back.append((p, p.grad))
                     p.grad = None
 
-    def _after(self, *_: Any) -> None:
-        self.after_step()
-
-    # ---- the clock --------------------------------------------------------------------------------------------------
-
     @torch.no_grad()
-    def after_step(self) -> None:
+    def after_step(self, *_: Any) -> None:
         """Count a step, and exchange what is due after it."""
         for p, grad in self._held_back:
             p.grad = grad
@@ -249,7 +245,17 @@ class OuterSync:
         self.exchanges += 1
         self._peers.exchanges += 1
         if averages is None:
-            self._undo(sent)
+            # A rank's weights are not finite: the round counts for none, and that rank's optimizer begins anew.
+            self.undone_rounds += 1
+            self._undone_in_a_row += 1
+            if not all(bool(torch.isfinite(one).all()) for one in sent.values()):
+                self.optimizer.state.clear()
+            self._write(self._outer)
+            if self._undone_in_a_row >= MOST_UNDONE:
+                raise RunError(
+                    f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self.step}; use "
+                    "a smaller rate, or clip gradients"
+                )
             return
         self._undone_in_a_row = 0
         for name, mean in averages.items():
@@ -268,19 +274,6 @@ class OuterSync:
             average_buffers(self._model, self.comm)
         self._parted.note(self.exchanges, self._outer.values())  # type: ignore[arg-type]
         self._parted.look(self.exchanges, dict)
-
-    def _undo(self, sent: Weights) -> None:
-        """A rank's weights are not finite: the round counts for none, and that rank's optimizer begins anew."""
-        self.undone_rounds += 1
-        self._undone_in_a_row += 1
-        if not all(bool(torch.isfinite(one).all()) for one in sent.values()):
-            self.optimizer.state.clear()
-        self._write(self._outer)
-        if self._undone_in_a_row >= MOST_UNDONE:
-            raise RunError(
-                f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self.step}; use a "
-                "smaller rate, or clip gradients"
-            )
 
     @torch.no_grad()
     def _write(self, weights: Mapping[str, torch.Tensor]) -> None:
@@ -307,14 +300,10 @@ class OuterSync:
 
     def stats(self) -> dict[str, float | int | str | None]:
         """Return counts so far."""
-        found: dict[str, float | int | str | None] = {
-            "steps": self.step,
-            "skipped_steps": max(self.skipped_steps, self.inside.skipped_steps if self.inside else 0),
-            "exchanges": self.exchanges,
-            "undone_rounds": self.undone_rounds,
-            "scheme": self.scheme.name,
-            "plan": self.plan.digest,
-        }
+        found: dict[str, float | int | str | None] = {name: getattr(self, name) for name in COUNTS[1:]}
+        found |= {"steps": self.step, "scheme": self.scheme.name, "plan": self.plan.digest}
+        if self.inside is not None:
+            found["skipped_steps"] = max(self.skipped_steps, self.inside.skipped_steps)
         if self.memory is not None and self.memory.stateful:
             found["residual_norm"] = self.store.norm(self.memory.buffers[0])
         return found
@@ -331,22 +320,18 @@ class OuterSync:
         """
         if self._in_outer:
             raise ConfigError("sync.state_dict() is of this rank's own weights: call it outside of sync.outer()")
-        came = self._receive() if self._under_way is not None else None
+        number = self._under_way
+        under_way = None if number is None else {"fragment": number, "came": self._receive(), "sent": self._sent}
         copies = [{name: one.clone() for name, one in (part or {}).items()} for part in (self._outer, self._velocity)]
         return self._identity() | {
-            "step": self.step,
-            "skipped_steps": self.skipped_steps,
-            "exchanges": self.exchanges,
-            "undone_rounds": self.undone_rounds,
+            **{name: getattr(self, name) for name in COUNTS},
             "undone_in_a_row": self._undone_in_a_row,
             "outer": copies[0],
             "velocity": copies[1],
             "memory": self.store.state_dict(),
             "counts": [part.count for part in self._parts],
             "sent_at": list(self._sent_at),
-            "under_way": None
-            if self._under_way is None
-            else {"fragment": self._under_way, "sent": self._sent, "came": came},
+            "under_way": under_way,
             "inside": None if self.inside is None else self.inside.state_dict(),
             "weights": int(fingerprint_of(self._params.values())),
         }
@@ -361,27 +346,26 @@ class OuterSync:
         with self._peers.loading() as facts:
             self._check(state)
             facts["step"] = str(state["step"])
-        self.step, self.skipped_steps = state["step"], state["skipped_steps"]
+        for name in COUNTS:
+            setattr(self, name, state[name])
         self._average_inside()
         if self.inside is not None and (kept := state["inside"]) is not None and kept["world_size"] == self._inside:
             self.inside.load_state_dict(kept)  # else a first round begins, as it would have where this was saved
-        self.exchanges, self.undone_rounds = state["exchanges"], state["undone_rounds"]
-        self._undone_in_a_row = state["undone_in_a_row"]
         for name, one in state["outer"].items():
             self._outer[name].copy_(one)
-        self._velocity = {name: one.to(self._outer[name].device, copy=True) for name, one in state["velocity"].items()}
+
+        def here(weights: Weights) -> Weights:
+            return {name: one.to(self._outer[name].device, copy=True) for name, one in weights.items()}
+
+        self._velocity = here(state["velocity"])
         self.store.load_state_dict(state["memory"], self.comm.device)
-        self._sent_at = list(state["sent_at"])
+        self._undone_in_a_row, self._sent_at = state["undone_in_a_row"], list(state["sent_at"])
         counts = zip(self._parts, state["counts"], strict=True)
         self._parts = [self._exchange_of(part.plan, count) for part, count in counts]
         self._under_way, self._sent, self._came = None, {}, None
         if (under_way := state["under_way"]) is not None:
-
-            def here(weights: Weights | None) -> Weights:
-                return {name: one.to(self._outer[name].device, copy=True) for name, one in (weights or {}).items()}
-
             self._under_way, self._sent = under_way["fragment"], here(under_way["sent"])
-            self._came = (here(under_way["came"]) if under_way["came"] is not None else None,)
+            self._came = (here(came) if (came := under_way["came"]) is not None else None,)
 
     def _check(self, state: Mapping[str, Any]) -> None:
         mine = self._identity()
