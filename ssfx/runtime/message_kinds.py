@@ -6,6 +6,7 @@ the rest left in the memory.
 """
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 
@@ -88,18 +89,8 @@ class DenseMessage(Message):
 class SummedMessage(PackedMessage):
     """Segments of one additive compressor, without dense ones."""
 
-    def __init__(
-        self,
-        lane: Lane,
-        plan: Plan,
-        comm: Comm,
-        device: torch.device,
-        store: Store,
-        memory: Memory,
-        run_memory: Memory,
-        first_step: int = 0,
-    ) -> None:
-        super().__init__(lane, plan, comm, device, store, memory, run_memory, first_step)
+    def __init__(self, lane: Lane, plan: Plan, *made_of: Any) -> None:
+        super().__init__(lane, plan, *made_of)
         assert self.compressor is not None
         self.codec = self.compressor
         alone = len(self.packed) == 1
@@ -217,18 +208,8 @@ class SelectingReducedMessage(ReducedMessage):
     The compressor named in the plan only says by which rule.
     """
 
-    def __init__(
-        self,
-        lane: Lane,
-        plan: Plan,
-        comm: Comm,
-        device: torch.device,
-        store: Store,
-        memory: Memory,
-        reducer: Reducer,
-        first_step: int = 0,
-    ) -> None:
-        super().__init__(lane, plan, comm, device, store, memory, reducer, first_step)
+    def __init__(self, *made_of: Any) -> None:
+        super().__init__(*made_of)
         self._call = _accumulate
 
     def _fill(self, work: Reduction) -> None:

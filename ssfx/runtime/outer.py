@@ -45,6 +45,7 @@ _log = logging.getLogger("ssfx")
 Weights = dict[str, torch.Tensor]
 MOST_UNDONE = 3
 """So many rounds in a row that a number which is not finite undoes end the run."""
+COUNTS = ("step", "skipped_steps", "exchanges", "undone_rounds")
 
 
 class OuterSync:
@@ -123,7 +124,7 @@ class OuterSync:
         self._average_inside()
         self._handles: list[Any] = [
             self.optimizer.register_step_pre_hook(self._before),
-            self.optimizer.register_step_post_hook(self._after),
+            self.optimizer.register_step_post_hook(self.after_step),
         ]
         if self.dense_steps:
             self._handles.append(model.register_forward_pre_hook(hook(self._average_inside, keeps=self)))
@@ -172,13 +173,8 @@ class OuterSync:
                     self._held_back.append((p, p.grad))
                     p.grad = None
 
-    def _after(self, *_: Any) -> None:
-        self.after_step()
-
-    # ---- the clock --------------------------------------------------------------------------------------------------
-
     @torch.no_grad()
-    def after_step(self) -> None:
+    def after_step(self, *_: Any) -> None:
         """Count a step, and exchange what is due after it."""
         for p, grad in self._held_back:
             p.grad = grad
@@ -246,7 +242,17 @@ class OuterSync:
         self.exchanges += 1
         self._peers.exchanges += 1
         if averages is None:
-            self._undo(sent)
+            # A rank's weights are not finite: the round counts for none, and that rank's optimizer begins anew.
+            self.undone_rounds += 1
+            self._undone_in_a_row += 1
+            if not all(bool(torch.isfinite(one).all()) for one in sent.values()):
+                self.optimizer.state.clear()
+            self._write(self._outer)
+            if self._undone_in_a_row >= MOST_UNDONE:
+                raise RunError(
+                    f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self.step}; use "
+                    "a smaller rate, or clip gradients"
+                )
             return
         self._undone_in_a_row = 0
         for name, mean in averages.items():
@@ -265,19 +271,6 @@ class OuterSync:
             average_buffers(self._model, self.comm)
         self._parted.note(self.exchanges, self._outer.values())  # type: ignore[arg-type]
         self._parted.look(self.exchanges, dict)
-
-    def _undo(self, sent: Weights) -> None:
-        """A rank's weights are not finite: the round counts for none, and that rank's optimizer begins anew."""
-        self.undone_rounds += 1
-        self._undone_in_a_row += 1
-        if not all(bool(torch.isfinite(one).all()) for one in sent.values()):
-            self.optimizer.state.clear()
-        self._write(self._outer)
-        if self._undone_in_a_row >= MOST_UNDONE:
-            raise RunError(
-                f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self.step}; use a "
-                "smaller rate, or clip gradients"
-            )
 
     @torch.no_grad()
     def _write(self, weights: Mapping[str, torch.Tensor]) -> None:
@@ -304,14 +297,8 @@ class OuterSync:
 
     def stats(self) -> dict[str, float | int | str | None]:
         """Return counts so far."""
-        found: dict[str, float | int | str | None] = {
-            "steps": self.step,
-            "skipped_steps": self.skipped_steps,
-            "exchanges": self.exchanges,
-            "undone_rounds": self.undone_rounds,
-            "scheme": self.scheme.name,
-            "plan": self.plan.digest,
-        }
+        found: dict[str, float | int | str | None] = {name: getattr(self, name) for name in COUNTS[1:]}
+        found |= {"steps": self.step, "scheme": self.scheme.name, "plan": self.plan.digest}
         if self.memory is not None and self.memory.stateful:
             found["residual_norm"] = self.store.norm(self.memory.buffers[0])
         return found
@@ -328,15 +315,11 @@ class OuterSync:
         """
         if self._in_outer:
             raise ConfigError("sync.state_dict() is of this rank's own weights: call it outside of sync.outer()")
-        under_way: dict[str, Any] | None = None
-        if self._under_way is not None:
-            under_way = {"came": self._receive(), "fragment": self._under_way, "sent": self._sent}
+        number = self._under_way
+        under_way = None if number is None else {"fragment": number, "came": self._receive(), "sent": self._sent}
         copies = [{name: one.clone() for name, one in (part or {}).items()} for part in (self._outer, self._velocity)]
         return self._identity() | {
-            "step": self.step,
-            "skipped_steps": self.skipped_steps,
-            "exchanges": self.exchanges,
-            "undone_rounds": self.undone_rounds,
+            **{name: getattr(self, name) for name in COUNTS},
             "undone_in_a_row": self._undone_in_a_row,
             "outer": copies[0],
             "velocity": copies[1],
@@ -360,17 +343,20 @@ class OuterSync:
             facts["step"] = str(state["step"])
         if self._under_way is not None:
             self._receive()
-        self.step, self.skipped_steps = state["step"], state["skipped_steps"]
+        for name in COUNTS:
+            setattr(self, name, state[name])
         self._average_inside()
         if self.inside is not None and (kept := state["inside"]) is not None and kept["world_size"] == self._inside:
             self.inside.load_state_dict(kept)  # else a first round begins, as it would have where this was saved
-        self.exchanges, self.undone_rounds = state["exchanges"], state["undone_rounds"]
-        self._undone_in_a_row = state["undone_in_a_row"]
         for name, one in state["outer"].items():
             self._outer[name].copy_(one)
-        self._velocity = {name: one.to(self._outer[name].device, copy=True) for name, one in state["velocity"].items()}
+
+        def here(weights: Weights) -> Weights:
+            return {name: one.to(self._outer[name].device, copy=True) for name, one in weights.items()}
+
+        self._velocity = here(state["velocity"])
         self.store.load_state_dict(state["memory"], self.comm.device)
-        self._sent_at = list(state["sent_at"])
+        self._undone_in_a_row, self._sent_at = state["undone_in_a_row"], list(state["sent_at"])
         counts = zip(self._parts, state["counts"], strict=True)
         self._parts = [self._exchange_of(part.plan, count) for part, count in counts]
         self._under_way, self._sent, self._came = None, {}, None

@@ -6,6 +6,7 @@ latest step is counted: elements, density of each segment, tensors that were lef
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -283,18 +284,8 @@ class PackedMessage(Message):
 class GatheredMessage(PackedMessage):
     """Payloads of a fixed size that do not add up: every rank gets all of them and decodes one after the other."""
 
-    def __init__(
-        self,
-        lane: Lane,
-        plan: Plan,
-        comm: Comm,
-        device: torch.device,
-        store: Store,
-        memory: Memory,
-        run_memory: Memory,
-        first_step: int = 0,
-    ) -> None:
-        super().__init__(lane, plan, comm, device, store, memory, run_memory, first_step)
+    def __init__(self, lane: Lane, plan: Plan, *made_of: Any) -> None:
+        super().__init__(lane, plan, *made_of)
         names = (name for i in self.packed for name in lane.segments[i].tensors)
         self._filled = [name for name in names if plan.by_name[name].numel]
         self._rows: torch.Tensor | None = None

@@ -71,6 +71,13 @@ def row_of(job):
     return collect(job, "measured", {"version": "1"}, {"OMP_NUM_THREADS": "1"})
 
 
+@pytest.mark.parametrize(("rates", "mean"), [([0.1, 0.2, 0.3, 0.6], 0.3), ([0, 0, 0, 0], 0), ([0, 0, None, 0], None)])
+def test_a_row_holds_the_mean_over_measured_steps_without_the_warm_up(job, rates, mean):
+    assert (job.case.steps, job.case.warmup_steps) == (6, 2)
+    leave(job, [replace(RECORD, step=step, tensor_missing_rate=rate) for step, rate in enumerate([1.0, 1.0, *rates])])
+    assert row_of(job).metrics["tensor_missing_rate"] == (None if mean is None else pytest.approx(mean))
+
+
 def test_medians_leave_out_the_warm_up_and_memory_is_the_worst_ranks(job):
     times = [100, 100, 1, 2, 3, 4]
     leave(job, [replace(RECORD, step=i, iteration_s=float(t)) for i, t in enumerate(times)])

@@ -1,20 +1,14 @@
-"""SSFusion Table I: from steps to the row, and from rows to the table beside the published values."""
+"""SSFusion Table I: from rows to the table beside the published values."""
 
 import csv
-import json
 from dataclasses import replace
 
 import pytest
-from engines.helpers import make_case
 from figures.synthetic_missing import DEGREES, fused_row, missing_rates, missing_row
 
 from experiments.common.figures.discovery import discover
 from experiments.common.figures.drawing import draw_all
 from ssfx.lab.config.cases import resolve_job
-from ssfx.lab.engines.collect import collect
-from ssfx.lab.engines.job import Job
-from ssfx.lab.results.store import RunLock
-from ssfx.lab.workloads.record import StepRecord
 
 TABLE01 = "ssfusion.table1"
 PUBLISHED = {"resnet152_digits": [9.8, 22.8, 47.0, 68.2, 75.6], "bert_large_narrow": [8.6, 24.0, 42.5, 66.5, 81.2]}
@@ -28,52 +22,6 @@ def table(rows, out):
 def said(rows):
     figure = discover()[TABLE01]
     return figure.finding(figure.select(rows))
-
-
-@pytest.mark.parametrize(("rates", "mean"), [([0.1, 0.2, 0.3, 0.6], 0.3), ([0, 0, 0, 0], 0), ([0, 0, None, 0], None)])
-def test_a_row_holds_the_mean_over_measured_steps_without_the_warm_up(tmp_path, rates, mean):
-    case = make_case()
-    assert (case.steps, case.warmup_steps) == (6, 2)
-    job = Job(case, RunLock.take(tmp_path / case.run_id), 1)
-    job.attempt_dir.mkdir()
-    times = dict.fromkeys(("iteration_s", "forward_s", "backward_s", "sparsify_s", "exposed_comm_s", "step_s"), 1.0)
-    steps = [
-        StepRecord(
-            step=step,
-            **times,
-            other_s=0.0,
-            comm_s=0.0,
-            loss=1.0,
-            contributed_bytes=1,
-            sent_bytes=1,
-            achieved_density=0.01,
-            tensor_missing_rate=rate,
-            skipped=False,
-        )
-        for step, rate in enumerate([1.0, 1.0, *rates])
-    ]
-    for rank in range(2):
-        (job.attempt_dir / f"rank{rank}.jsonl").write_text("".join(step.to_json() + "\n" for step in steps))
-        result = {
-            "rank": rank,
-            "metrics": {},
-            "dataset_fingerprint": "d",
-            "plan_digest": "p",
-            "first_step": 0,
-            "notes": [],
-            "peak_memory_bytes": 1,
-            "gpus": [],
-            "started": "2026-01-01T00:00:00+00:00",
-            "stopped": "2026-01-01T00:00:10+00:00",
-            "wall_s": 10.0,
-            "machine_busy_s": 19.0,
-            "own_busy_s": 8.0,
-            "cores": [0],
-        }
-        (job.attempt_dir / f"result-rank{rank}.json").write_text(json.dumps(result))
-    row = collect(job, "measured", {"version": "1"}, {})
-    job.claim.release()
-    assert row.metrics["tensor_missing_rate"] == (None if mean is None else pytest.approx(mean))
 
 
 def test_the_experiment_sweeps_the_degree_and_never_measures_a_profiling_step():

@@ -51,12 +51,12 @@ _NO_ROWS = np.empty((0, 0), np.uint8)
 
 def signs(batch: Batch) -> None:
     """Codes: 1 where a >= 0. Scale: 1, or NaN for a segment that is not finite."""
-    _run(batch, _signs)
+    _run(batch, _signs, False)
 
 
 def signed_votes(batch: Batch) -> None:
     """Codes of two bits: 1 + sign(a). Scale: 1, or NaN for a segment that is not finite."""
-    _run(batch, _votes)
+    _run(batch, _signs, True)
 
 
 def scaled_signs(batch: Batch) -> None:
@@ -109,30 +109,20 @@ def _table(batch: Batch) -> NDArray[np.int64]:
 
 
 @compiled()
-def _signs(table, vector, scales, codes):  # type: ignore[no-untyped-def]
+def _signs(table, vector, scales, codes, votes):  # type: ignore[no-untyped-def]
+    waiting, per_byte = np.empty(CHUNK, np.uint8), 4 if votes else 8
     for s in range(len(table)):
         n, code = table[s, NUMEL], table[s, CODE]
         a = vector[table[s, LO] : table[s, LO] + n]
         largest = np.int32(0)
         for start in range(0, n, CHUNK):
-            chunk = a[start : start + CHUNK]
+            chunk, into = a[start : start + CHUNK], codes[code + start // per_byte :]
             largest = max(largest, largest_key(chunk))
-            pack_signs(chunk, codes[code + start // 8 :])
-        scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else NAN
-
-
-@compiled()
-def _votes(table, vector, scales, codes):  # type: ignore[no-untyped-def]
-    waiting = np.empty(CHUNK, np.uint8)
-    for s in range(len(table)):
-        n, code = table[s, NUMEL], table[s, CODE]
-        a = vector[table[s, LO] : table[s, LO] + n]
-        largest = np.int32(0)
-        for start in range(0, n, CHUNK):
-            chunk = a[start : start + CHUNK]
-            largest = max(largest, largest_key(chunk))
-            vote_codes(chunk, waiting[: len(chunk)])
-            pack(waiting[: len(chunk)], 2, codes[code + start // 4 :])
+            if votes:
+                vote_codes(chunk, waiting[: len(chunk)])
+                pack(waiting[: len(chunk)], 2, into)
+            else:
+                pack_signs(chunk, into)
         scales[table[s, SCALE]] = np.float32(1) if largest <= LARGEST else NAN
 
 

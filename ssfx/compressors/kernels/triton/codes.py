@@ -169,22 +169,8 @@ def encode(
         a = tl.zeros([TILE // WIDTH, WIDTH], tl.float32)
         for r in range(count):
             of = (rows + r * row_bytes).to(tl.pointer_type(tl.float32))
-            a += _decoded(
-                of,
-                rows + r * row_bytes + codes_at,
-                row,
-                position,
-                exists,
-                n,
-                sum_unit,
-                KIND,
-                BITS,
-                OFFSET,
-                BUCKET,
-                TILE,
-                ROTATION,
-                UNIT,
-            )
+            at = rows + r * row_bytes + codes_at
+            a += _decoded(of, at, row, position, exists, n, sum_unit, KIND, BITS, OFFSET, BUCKET, TILE, ROTATION, UNIT)
     else:
         a = tl.load(vector + position, mask=exists, other=0.0)
     x = a
@@ -285,20 +271,6 @@ def add(
         a = tl.load(out + position, mask=exists, other=0.0)
     for r in range(count):
         of = (scales.to(tl.pointer_type(tl.uint8)) + r * row_bytes).to(tl.pointer_type(tl.float32))
-        a += _decoded(
-            of,
-            codes + r * row_bytes,
-            row,
-            position,
-            exists,
-            n,
-            unit,
-            KIND,
-            BITS,
-            OFFSET,
-            BUCKET,
-            TILE,
-            ROTATION,
-            UNIT,
-        )
+        at = codes + r * row_bytes
+        a += _decoded(of, at, row, position, exists, n, unit, KIND, BITS, OFFSET, BUCKET, TILE, ROTATION, UNIT)
     tl.store(out + position, a, mask=exists)

@@ -41,28 +41,16 @@ def encode(batch: Batch, coding: Coding, rows: Rows | None = None, *, takes: boo
     batch.accumulate()
     blocks, segments = batch.once(f"codes of {coding}", lambda: _tables(batch, coding))
     payload = batch.payload
-    row_bytes = rows.data.shape[1] if rows is not None else 0
+    arrived: tuple[Any, ...] = (payload.codes, 0, 0, 0)
+    if rows is not None:
+        arrived = rows.data, rows.data.shape[1], rows.codes_at, len(rows.data)
+    noise = _signed(batch.seed), batch.step, batch.rank
+    fixed = constants(coding) | rounding(coding) | {"ROWS": rows is not None, "TAKES": takes} | OPTIONS
     if len(blocks):
         with accelerator.device_of(batch.vector):
             codes.encode[(len(blocks),)](
-                blocks,
-                segments,
-                batch.vector,
-                payload.scales,
-                payload.codes,
-                rows.data if rows is not None else payload.codes,
-                row_bytes,
-                rows.codes_at if rows is not None else 0,
-                len(rows.data) if rows is not None else 0,
-                _signed(batch.seed),
-                batch.step,
-                batch.rank,
-                coding.unit(1.0),
-                **constants(coding),
-                **rounding(coding),
-                ROWS=rows is not None,
-                TAKES=takes,
-                **OPTIONS,
+                *(blocks, segments, batch.vector, payload.scales, payload.codes, *arrived, *noise, coding.unit(1.0)),
+                **fixed,
             )
 
 
