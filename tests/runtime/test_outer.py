@@ -28,19 +28,22 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "streaming_diloco": {"every": 8, "fragments": 4, "delay": 1},
     "sparseloco": {"every": 3},
 }
+USUAL: dict[str, Any] = {"momentum": 0.9, "weight_decay": 0.01}
 PLAIN = {"scheme": "local_sgd"}
 """The mean of weights: outer rate 1, no momentum, nothing compressed."""
+
+
+def optimizer_of(model: nn.Module, kind: str, rate: float = 0.05) -> torch.optim.Optimizer:
+    if kind == "adamw":
+        return torch.optim.AdamW(model.parameters(), rate)
+    return torch.optim.SGD(model.parameters(), rate, **({} if kind == "plain" else USUAL))
 
 
 def trained(
     group: Any, rank: int, options: dict[str, Any], steps: int, rate: float = 0.05, kind: str = "sgd", **more: Any
 ) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
     model = build("mlp")
-    optimizer: torch.optim.Optimizer = (
-        torch.optim.SGD(model.parameters(), rate, momentum=0.9, weight_decay=0.01)
-        if kind == "sgd"
-        else torch.optim.AdamW(model.parameters(), rate)
-    )
+    optimizer = optimizer_of(model, kind, rate)
     sync = ssfx.attach(model, optimizer, **among(group), **options, **more)
     run(model, optimizer, rank, range(steps))
     return model, optimizer, sync
@@ -73,14 +76,7 @@ def test_rounds_of_one_step_are_ddp(world, group):
 
 def _alone(group: Any, rank: int, world: int, steps: int, kind: str) -> torch.Tensor:
     model = build("mlp")
-    optimizer: Any = (
-        torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=0.01)
-        if kind == "sgd"
-        else torch.optim.SGD(model.parameters(), 0.05)
-        if kind == "plain"
-        else torch.optim.AdamW(model.parameters(), 0.05)
-    )
-    run(model, optimizer, rank, range(steps))
+    run(model, optimizer_of(model, kind), rank, range(steps))
     mean = flat(model)
     comm_of(group).all_reduce(mean).wait()
     return mean / world
@@ -123,9 +119,9 @@ def test_virtual_ranks_equal_real_ones_in_every_bit(pool: Pool, scheme):
 def test_groups_train_by_ddp_and_exchange_as_ranks_do(pool: Pool):
     """Two groups of two, two rounds of four steps: the plain formula; and virtual ranks are real ones in every bit."""
     options = {"scheme": "local_sgd", "every": 4, "ranks_per_group": 2}
-    outer = {"scheme": "diloco", "compressor": "bf16", "every": 4, "ranks_per_group": 2}
+    outer = options | {"scheme": "diloco", "compressor": "bf16"}
     groups = [build("mlp") for _ in range(2)]
-    optimizers = [torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=0.01) for model in groups]
+    optimizers = [optimizer_of(model, "sgd") for model in groups]
     for step in range(8):
         for group, (model, optimizer) in enumerate(zip(groups, optimizers, strict=True)):
             optimizer.zero_grad()
