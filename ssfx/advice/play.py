@@ -16,7 +16,7 @@ from ssfx.core.progress import doing
 from ssfx.schemes import schemes
 from ssfx.simulator import Simulated
 
-PER_DECADE = 4
+PER_DECADE = 6
 RATES_GBPS = tuple(round(10 ** (step / PER_DECADE), 3) for step in range(-PER_DECADE, 3 * PER_DECADE + 3))
 """Where steps are simulated, 0.1 to 3162 Gbit/s; the setting's own rate comes beside them."""
 WORDS = ("dense", "recorded", "published", "unknown", "worse")
