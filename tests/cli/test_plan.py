@@ -108,7 +108,7 @@ def test_a_slower_network_is_predicted_to_take_longer(run_plan):
         (["scheme=ddp", "model=vgg19"], "no profile is shipped for model 'vgg19'; shipped: resnet_tiny"),
         (
             ["scheme=per_tensor", "cluster=64gpu", "cluster.device=h1000"],
-            "unknown device 'h1000'; did you mean 'h100'?",
+            "unknown device 'h1000'; write the nearest by numbers, ssfx list devices has all by their rates",
         ),
     ],
 )

@@ -73,7 +73,8 @@ def simulated(
         "comm_s": 0.35,
     }
     found: dict[str, float | None] = {name: share * iteration_s for name, share in shares.items()}
-    found |= {"iteration_s": iteration_s, "throughput_samples_per_s": samples_per_s, "contributed_bytes": 1e8}
+    found |= {"iteration_s": iteration_s, "throughput_samples_per_s": samples_per_s}
+    found["contributed_bytes"] = 1e8 if scheme in DENSE else 1e6
     found |= {"peak_memory_bytes": memory_gib * 2**30, **(metrics or {})}
     manifest = {
         "device_memory_bytes": round(device_gib * 2**30),
