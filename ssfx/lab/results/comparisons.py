@@ -100,9 +100,9 @@ def sent_mark(rows: Sequence[Row], dense: Sequence[Row]) -> str:
     if any(one is None or one == 1 for one in asked):
         return ""
     sent = median_of(rows, "achieved_density")
-    if as_dense or sent == 1:
-        return "dense"
     counted = sent is not None
+    if sent == 1 or (as_dense and not counted):
+        return "dense"
     if sent is None:
         own, whole = (median_of(one, "contributed_bytes") for one in (rows, dense))
         sent = own / whole / 2 if own and whole else 0.0
