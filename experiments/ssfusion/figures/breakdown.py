@@ -18,7 +18,7 @@ from experiments.common.figures.auto import (
     mark_names,
     say_absent,
 )
-from experiments.common.figures.figure import Figure, simulated
+from experiments.common.figures.figure import Figure, say_origin, simulated
 from experiments.common.figures.gains import listed
 from experiments.common.figures.grouped_bars import PARTS, breakdown, judge_cells
 from experiments.common.figures.grouped_bars import finding as breakdown_finding
@@ -321,9 +321,9 @@ def _conditions(figure: Figure, rows: list[Row]) -> Picture | None:
         axis.set_visible(False)
     for axis, (model, lines) in zip(grid.flat, models.items(), strict=False):
         _condition_panel(axis, model, lines)
-    canvas.supxlabel("bus bandwidth of a large all-reduce (Gbit/s)")
+        axis.set_xlabel("bus bandwidth of a large all-reduce (Gbit/s)")
     canvas.supylabel("one compressor call (ms)")
-    canvas.suptitle(caption_text(text, 7.4), fontsize=6.5, ha="left", x=0.01)
+    say_origin(canvas, caption_text(text, 7.4))
     return canvas, table
 
 
