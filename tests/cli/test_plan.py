@@ -102,8 +102,8 @@ def test_a_slower_network_is_predicted_to_take_longer(run_plan):
     [
         (
             ["scheme=cupcake", "compressor=topk", "cluster=64gpu"],
-            "no times for compressor topk on 64gpu; there are some for dgc, fp8, onebit(bucket=1024), qsgd: measure it with ssfx profile compressors, "
-            "or give a compressor of your own a cost()",
+            "no times for compressor topk on 64gpu; there are some for dgc, fp8, onebit(bucket=1024), qsgd: measure it "
+            "with ssfx profile compressors, or give a compressor of your own a cost()",
         ),
         (["scheme=ddp", "model=vgg19"], "no profile is shipped for model 'vgg19'; shipped: resnet_tiny"),
         (
