@@ -131,7 +131,8 @@ def test_setups_are_the_papers():
 
 def test_the_agreement_that_the_documentation_speaks_of(groups):
     """Guards the model, not the truth: a change that makes these worse has to be explained."""
-    assert groups["ACP-SGD times"].total.mean < 0.10
+    # By Winograd's count dense steps fit as before, and low-rank ones come out short: docs/decisions.md, D-45.
+    assert groups["ACP-SGD times"].total.mean < 0.12
     assert groups["MergeComp"].total.mean < 0.10
     dense = [pair for pair in groups["ACP-SGD times"].pairs if pair.label == "ssgd"]
     assert max(abs(pair.error) for pair in dense) < 0.06
