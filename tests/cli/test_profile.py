@@ -112,8 +112,8 @@ def test_a_model_is_measured_as_in_the_workload_that_trains_it():
         (["ranks=1", "ranks=2"], "ranks is given twice"),
         (["density=0.1"], "a profile does not depend on density; it takes model, workload"),
         (["model=resnet_tiny,lstm_tiny"], "got 2 values of model; choose model=resnet_tiny"),
-        (["model=resnt_tiny"], "unknown model 'resnt_tiny'; did you mean 'resnet_tiny'?"),
-        (["resnt_tiny"], "unknown model 'resnt_tiny'; did you mean 'resnet_tiny'?"),
+        (["model=resnt_tiny"], "unknown model 'resnt_tiny'; did you mean 'resnet_tiny'; or count your own"),
+        (["resnt_tiny"], "unknown model 'resnt_tiny'; did you mean 'resnet_tiny'; or count your own"),
         (["modle", "model=resnet_tiny"], "unknown thing to profile 'modle'; did you mean 'model'?"),
         (
             ["model=resnet50"],

@@ -199,7 +199,7 @@ def test_a_model_has_its_customary_batch_and_a_workload_its_own(run):
         (["seed=1"], "a simulated step does not depend on seed; it takes scheme"),
         (["scheme=ddp", "--why"], "--why compares, and there is one case"),
         (["cluster=64gpu", "world_size=8"], "cluster=64gpu has 64 devices, so world_size=8 does not fit"),
-        (["model=bert_lrge"], "did you mean 'bert_large'?"),
+        (["model=bert_lrge"], "did you mean 'bert_large'; or count your own"),
         (["cluster=64gpu", "scheme=ddp", "density=0.1"], "density=0.1 would have no effect"),
         (["cluster=16gpu", "scheme=oktopk", "--build-up", "17"], "at most the 16 ranks of 16gpu, got 17"),
         (

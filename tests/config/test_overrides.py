@@ -152,9 +152,9 @@ def test_wrong_request_is_one_line_and_exit_2(words, expected, capsys):
         ("cluster=64gpu cluster.inter.gbps=fast", "cluster.inter.gbps must be a number, got 'fast'"),
         ("cluster=64gpu cluster.inter.gbps=0", "cluster.inter.gbps must be in [0.001, 6400] Gbit/s, got 0"),
         ("cluster=64gpu cluster.intra.latency_s=nan", "cluster.intra.latency_s must be in [0, 0.5] s, got nan"),
-        ("cluster=64gpu cluster.device=3", "cluster.device must be the name of a device"),
+        ("cluster=64gpu cluster.device=3", "unknown device '3'; write the nearest by numbers"),
         ("scheme=per_tensor compressor=bf16 density=0.1", "drop it or choose compressor=topk"),
-        ("model=bert_lrge", "did you mean 'bert_large'?"),
+        ("model=bert_lrge", "did you mean 'bert_large'; or count your own"),
     ],
 )
 def test_wrong_plan_request_is_one_line_and_exit_2(words, expected, capsys):
@@ -167,7 +167,7 @@ def test_wrong_plan_request_is_one_line_and_exit_2(words, expected, capsys):
         (["rnu"], "unknown command 'rnu'; did you mean 'run'?"),
         (["list", "scheme"], "did you mean 'schemes'?"),
         (["run", "--dryrun"], "did you mean --dry-run?"),
-        (["status", "extra"], "unexpected extra argument"),
+        (["status", "extra"], "ssfx status has no place for extra; it takes --claims"),
         (["figures", "fig99"], "unknown figure 'fig99'"),
     ],
 )

@@ -86,7 +86,7 @@ def test_counts_are_of_the_verdicts_given():
 def test_a_paper_has_a_line_for_every_figure_and_its_claims_add_up(simulated):
     verdicts, blocks = headlines(discover().values(), simulated), paper_blocks(simulated)
     for ledger in ledgers():
-        lines = cells(blocks[ledger.paper])
+        lines = cells(blocks[ledger.paper].partition("\n\n")[0])
         named = {re.sub(r"\[(.*?)\].*", r"\1", figure) for figure, *_ in lines}
         assert {figure for figure in discover() if figure.startswith(f"{ledger.paper}.")} <= named
         numbers = [int(number) for *_, claims in lines for number in re.findall(r"(\d+) \w", claims)]

@@ -114,7 +114,7 @@ def test_a_virtual_run_is_another_run_than_a_real_one() -> None:
         (["engine=virtual", "sharding=fsdp"], "sharding=fsdp shares a model among real ranks"),
         (["engine=virtual", "trace=true"], "trace=true is about times, which engine=virtual simulates"),
         (["engine=virtual", "time_compute_only=true"], "time_compute_only=true is about times"),
-        (["engine=virtual", "engine.ranks=80"], "engine.ranks=80 is more than the 64 of 64gpu"),
+        (["engine=virtual", "engine.ranks=80"], "engine.ranks=80 is more than the 64 ranks of cluster=64gpu"),
         (["engine=virtual", "engine.ranks=6"], "engine.ranks=6 leaves a node of 64gpu half full"),
         (["engine=virtual", "engine.ranks=one"], "engine.ranks is one whole number of at least 2, got one"),
         (["engine.ranks=8"], "engine.ranks=8 is for engine=virtual"),

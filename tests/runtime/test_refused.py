@@ -37,7 +37,7 @@ OPTIONS: list[tuple[Options, list[str]]] = [
 ]
 KINDS: dict[str, tuple[Any, str]] = {
     "schema": ("ddp", "did you mean scheme?"),
-    "scheme": (["ddp", "topk"], "given by its name"),
+    "scheme": (["ddp", "topk"], "attach takes one scheme"),
     "compressor": (3, "compressor is text"),
     "memory": (True, "memory is text"),
     "density": ([0.1], "density is the kept fraction"),

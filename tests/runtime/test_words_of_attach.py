@@ -18,7 +18,7 @@ PYTHON = {
     "topk(density=0.01)": 'write scheme="topk", density=0.01',
     "best": 'write scheme="auto"',
     "int4": 'write scheme="ddp_quantized", compressor="qsgd(bits=4,bucket=32,norm=max)"',
-    "1bit": 'write scheme="fused_all", compressor="onebit"',
+    "1bit": 'write scheme="ddp_quantized", compressor="onebit"',
     "zero++": "fully_shard has wrapped",
     "topq": "did you mean 'topk'?",
 }
