@@ -192,8 +192,8 @@ class Plan:
     def to_json(self) -> str:
         """Return the canonical JSON text; equal plans give equal bytes."""
         raw = {"format": FORMAT_VERSION, **{one.name: getattr(self, one.name) for one in fields(self)}}
-        if (rounds := raw.pop("rounds")) is not None:  # plans without rounds keep their digests
-            raw["rounds"] = asdict(rounds)
+        if (rounds := raw.pop("rounds")) is not None:  # plans without rounds, or without groups, keep their digests
+            raw["rounds"] = {key: one for key, one in asdict(rounds).items() if (key, one) != ("ranks_per_group", 1)}
         raw["tensors"] = [_raw(spec) for spec in self.tensors]
         # `rank` is part of format 1, and so of every digest; it never meant anything.
         raw["buckets"] = [

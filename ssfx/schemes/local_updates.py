@@ -199,7 +199,7 @@ def outer_step_of(scheme: Scheme, run_steps: int) -> dict[str, float]:
 
 
 def too_few(rounds: Rounds, run_steps: int) -> str:
-    """Return what a run of so many steps is told whose outer step is for more rounds; "" where it is not."""
+    """Return the warning for a run that is too short for its outer momentum; "" where it is long enough."""
     lr, momentum, made = rounds.outer_lr, rounds.outer_momentum, run_steps // rounds.every
     if not momentum or not 0 < made < FEW_ROUNDS:
         return ""

@@ -319,5 +319,4 @@ def test_committed_simulations_are_what_the_simulator_gives_now(tmp_path):
             counted = 1e-3 if one.case.scheme == "micro" else 1e-4
             near = counted if one.case.virtual and name == "sent_bytes" else 1e-9
             assert one.metrics[name] == pytest.approx(value, rel=near, abs=0), (one.case.label, name)
-        if one.case.experiment != "local_updates":  # those rows were recorded before a plan said its groups
-            assert one.manifest["plan_digest"] == step.plan.digest, one.case.label
+        assert one.manifest["plan_digest"] == step.plan.digest, one.case.label

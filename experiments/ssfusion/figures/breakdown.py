@@ -310,7 +310,7 @@ def _conditions(figure: Figure, rows: list[Row]) -> Picture | None:
     models = grouped(table, lambda line: str(line["model"]))
     text = [
         "Colour: how many of 6 orderings hold with each method as the paper ran it (O+I > O > naive > HiPress; O+I "
-        "before HiPress, OMGS and Cupcake), dark green all, white none. Numbers: SSFusion at its best (guarded plan) "
+        "before HiPress, OMGS and Cupcake), dark green all, white none. Numbers: SSFusion at its best (cheapest plan) "
         "over dense DDP with fp32 and with 16-bit messages; red: scheme=auto, not of the paper, over dense DDP with "
         "fp32. Boxes: the paper's own numbers.",
         "Simulated, 64 GPUs, density 0.01, one compressor call a tensor (calibration fitted); compute by data sheet.",
