@@ -236,7 +236,7 @@ class Setting:
             return [{}, {WHOLE: True}]
         if scheme == "ddp_fp16":
             return [{"compressor": "bf16"}]
-        if scheme == "fused_all" and self.sharding is not None and self.sharding.kind == "fsdp":
+        if scheme == "ddp_quantized" and self.sharding is not None and self.sharding.kind == "fsdp":
             return [{"compressor": spec} for spec in OVER_SHARDS]
         if schemes[scheme].chooses:  # no replica shares a node with another
             return [self._budget]
@@ -247,8 +247,15 @@ class Setting:
         assert self.sharding is not None
         return mesh_on(self.cluster, self.sharding.shards)
 
+    @property
+    def _nodes(self) -> int:
+        """Devices of a node; 0 where there is one node."""
+        return self.cluster.devices_per_node if self.cluster.nodes > 1 else 0
+
     def _sharded_trial(self, sharding: Sharding, scheme: str, given: Mapping[str, Any]) -> Trial:
         options = {key: value for key, value in given.items() if key != WHOLE}
+        if sharding.kind == "fsdp":  # no replica shares a node with another
+            options = schemes[scheme].for_nodes(options, self._nodes)
         sharding = replace(sharding, reshard_after_forward=sharding.reshard_after_forward and WHOLE not in given)
         sums = over_shards(self.shard_compressor)
         found = plan_sharded(self.profile, sharding, Asked(scheme, options), sums, self.others, self._mesh)
@@ -260,8 +267,7 @@ class Setting:
             return self._sharded_trial(self.sharding, scheme, given)
         compressor = given.get("compressor", schemes[scheme].compressor)
         costs = self.system.planning_costs(compressor, given.get("density"))
-        nodes = self.cluster.devices_per_node if self.cluster.nodes > 1 else 0
-        plan = make_plan(scheme, self.profile, costs, schemes[scheme].for_nodes(given, nodes))
+        plan = make_plan(scheme, self.profile, costs, schemes[scheme].for_nodes(given, self._nodes))
         plan = exempted(plan, exempt_by_name(plan.tensors, self.others.exempt))
         return Trial(scheme, given, self._simulated(plan, self.accumulate))
 

@@ -29,7 +29,10 @@ from ssfx.simulator.pricing.sharded_step import (
     gathered_bytes,
     handed_over,
     is_native,
+    ranks_per_node,
+    row_bytes,
     shard_traffic,
+    summed_inside,
 )
 from ssfx.simulator.result import Simulated
 
@@ -228,22 +231,38 @@ def _exchange(name: str, primitive: str, nbytes: int, prices: Prices, row: int) 
     return Part("exchange", f"{name} {nbytes} B", charge.work_s, charge.demand, charge.wire_s)
 
 
+def _sent_each(name: str, nbytes: int, peers: int, prices: Prices, row: int, *, inside: bool = False) -> list[Part]:
+    """Return the part of a message of so many bytes to each of `peers` ranks; [] without any."""
+    charge = prices.primitive("send", nbytes, row, inside=inside).times(peers)
+    return [Part("exchange", f"{name} {nbytes} B", charge.work_s, charge.demand, charge.wire_s)] if peers else []
+
+
 def _shard_sum(plan: Plan, lane: Lane, prices: Prices, row: int) -> list[Part]:
-    """Return the sum over shards of one group: torch's, or chunks compressed in a call, sent, and added one by one."""
+    """Return the sum over shards of one group: torch's, or chunks compressed in a call, sent, and added one by one.
+
+    Chunks that are summed inside nodes go to each neighbour there, and then to one rank of every node.
+    """
     nbytes, name = handed_over(plan, lane), lane.tensors[-1]
     if is_native(lane):
         return [_exchange("reduce_scatter", "reduce_scatter", nbytes, prices, row)]
-    ranks = plan.world_size
+    size = ranks_per_node(lane)
+    ranks = plan.world_size // size
     spec, table, packed = _call(plan, lane)
     whole = ranks * packed.sum(axis=1, keepdims=True)
     over = prices.system.overheads
     encode_s = float(prices.call_s(spec, whole)[0]) + over.add_s * float(whole[PACKED, 0])
     encode_s += over.fill_s_per_byte * ranks * float(table[REST].sum())  # into rows
-    decode_s = float(prices.decode_s(spec, "all_gather", packed).sum())  # of all ranks' messages, segment by segment
+    # Of all ranks' messages, segment by segment.
+    decode_s = float(prices.decode_s(spec, "all_gather", packed, ranks=ranks).sum())
     decode_s += over.fill_s_per_byte * 4 * float(table[NUMEL].sum())  # out of the sums
     return [
+        *_sent_each("sum inside nodes", summed_inside(plan, lane), size - 1, prices, row, inside=True),
         Part("compress", name, encode_s),
-        _exchange("all_to_all", "all_to_all", nbytes, prices, row),
+        *(
+            [_exchange("all_to_all", "all_to_all", nbytes, prices, row)]
+            if size == 1
+            else _sent_each("all_to_all between nodes", row_bytes(plan, lane), ranks - 1, prices, row)
+        ),
         Part("decompress", name, decode_s),
     ]
 

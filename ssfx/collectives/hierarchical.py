@@ -89,13 +89,18 @@ def _others(total: int, parts: int) -> list[tuple[int, int]]:
     return [(small + 1, longer - 1), (small, parts - longer)] if longer else [(small, parts - 1)]
 
 
-def sum_of_part(comm: Comm, ranks: Sequence[int], vector: torch.Tensor) -> torch.Tensor:
-    """Return the sum over `ranks`, this one included, of the part of `vector` that is this rank's."""
+def sum_of_part(
+    comm: Comm, ranks: Sequence[int], vector: torch.Tensor, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return the sum over `ranks`, this one included, of the part of `vector` that is this rank's.
+
+    It is formed in `dtype`, or else in that of the vector, in which parts travel.
+    """
     parts, own = vector.split(split_sizes(vector.numel(), len(ranks))), ranks.index(comm.rank)
     others = [position for position in range(len(ranks)) if position != own]
     received = {ranks[position]: torch.empty_like(parts[own]) for position in others}
     comm.swap({ranks[position]: parts[position] for position in others}, received).wait()
-    total = torch.zeros_like(parts[own])
+    total = torch.zeros_like(parts[own], dtype=dtype)
     for rank in ranks:
         total += received.get(rank, parts[own])
     return total

@@ -11,6 +11,7 @@ from ssfx.config.compose import Point
 from ssfx.config.groups import defaults
 from ssfx.core.errors import ConfigError
 from ssfx.perf_model.cluster import Cluster
+from ssfx.planning.sharding import Sharding
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.base import CompressOptions
 from ssfx.schemes.transport import check_density, keeps_fraction
@@ -128,9 +129,12 @@ def _chosen_later(
     return Components(scheme.name, changed, None, memory, density)
 
 
-def on_nodes(parts: Components, cluster: Cluster) -> Components:
-    """Return `parts` with nodes as large as those of `cluster`, where the scheme asks for that and has no number."""
-    devices = cluster.devices_per_node if cluster.nodes > 1 else 0
+def on_nodes(parts: Components, cluster: Cluster, shared: Sharding | None) -> Components:
+    """Return `parts` with nodes as large as those of `cluster`, where the scheme asks for that and has no number.
+
+    Replicas of one shard (hsdp) do not share a node.
+    """
+    devices = cluster.devices_per_node if cluster.nodes > 1 and (shared is None or shared.kind == "fsdp") else 0
     options = schemes[parts.scheme].for_nodes(parts.scheme_options, devices)
     return replace(parts, scheme_options=options)
 

@@ -68,12 +68,10 @@ def resolve_plan(words: Iterable[str]) -> Planned:
     check_recorded(point, cluster)
     parts = components(config, settings.density, asked="density" in point)
     name, shared = config["model"]["name"], shared_model(settings, cluster)
-    if shared is None:
-        parts = on_nodes(parts, cluster)
     return Planned(
         name,
         cluster,
-        with_memory(parts, shared, asked=False),
+        with_memory(on_nodes(parts, cluster, shared), shared, asked=False),
         settings.batch_size,
         settings.optimizer,
         iteration_ms,

@@ -145,7 +145,7 @@ def _case(point: Point, iteration_ms: float | None, asks_memory: bool) -> Case:
     check_recorded(point, cluster)
     parts = components(config, settings.density, asked="density" in point)
     shared = shared_model(settings, cluster)
-    parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked=asks_memory)
+    parts = with_memory(on_nodes(parts, cluster, shared), shared, asked=asks_memory)
     case = Case(
         experiment="simulate",
         model=timed_model(config["model"]["name"], iteration_ms),

@@ -1,7 +1,10 @@
 """Plans of the two sums of a sharded model: between shards, and between replicas of a shard.
 
 The runtime on models of `fully_shard` and the simulator plan here alike. A bucket holds tensors of one group, as its
-shards; sums over shards are one message of a group to every rank, however the scheme divides it into messages.
+shards; sums over shards are one message of a group to every rank, however the scheme divides it into messages. Schemes
+that quantise sums on the way (`ddp_quantized`, `ddp_bf16`) send chunks once, since a shard's owner needs no way back;
+with `ranks_per_node` chunks are summed inside nodes first, and every rank sends one to each node.
+Source: Wang et al. 2023 (ZeRO++), qgZ; Jia et al. 2024 (SDP4Bit), two levels.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ssfx.collectives import Reducer, collectives
+from ssfx.collectives.quantized_all_reduce import QuantizedAllReduce
 from ssfx.compressors import Compressor, build
 from ssfx.compressors.cast import Cast
 from ssfx.compressors.fp8 import FP8
@@ -111,8 +115,17 @@ def _one_message(part: Plan, plain: str, packed: str) -> Sequence[Bucket]:
     lanes = [lane for bucket in part.buckets for lane in bucket.lanes]
     segments = sorted((s for lane in lanes for s in lane.segments), key=lambda s: part.order[s.tensors[0]])
     dense = all(segment.dense for segment in segments)
+    sizes = {_summed_first(lane.collective) for lane in lanes if not all(segment.dense for segment in lane.segments)}
+    if sizes - {1}:
+        packed = f"{packed}(ranks_per_node={max(sizes)})"
     bucket = Bucket((Lane(plain if dense else packed, tuple(segments)),))
     return [bucket] if segments else []
+
+
+def _summed_first(collective: str) -> int:
+    """Return how many neighbours a collective sums in float32 before it quantises; 1 of all others."""
+    one = collectives.build(collective)
+    return one.options.ranks_per_node if isinstance(one, QuantizedAllReduce) else 1
 
 
 def check_leg(scheme: str, given: dict[str, Any], memory: str | None, *, of_shards: bool) -> None:
@@ -142,11 +155,13 @@ def check_leg(scheme: str, given: dict[str, Any], memory: str | None, *, of_shar
 
 
 def _check_shard_sum(scheme: str, given: dict[str, Any], compressor: str | None, memory: str | None) -> None:
-    tried = make_plan(scheme, profile_of((TensorSpec("x", (64, 64)),)), placeholder_costs(2), given)
-    if any(isinstance(collectives.build(lane.collective), Reducer) for _, lane in tried.lanes()):
+    flat = {name: value for name, value in given.items() if name != "ranks_per_node"}
+    tried = make_plan(scheme, profile_of((TensorSpec("x", (64, 64)),)), placeholder_costs(2), flat)
+    used = [collectives.build(lane.collective) for _, lane in tried.lanes()]
+    if any(isinstance(one, Reducer) and not isinstance(one, QuantizedAllReduce) for one in used):
         raise ConfigError(
             f"scheme={scheme} adds up selected elements on the way to all ranks, and a shard goes to one rank; "
-            'use scheme=per_tensor with compressor="qsgd(bits=8)", or scheme=ddp_fp16'
+            'use scheme=ddp_quantized with compressor="qsgd(norm=max)", or scheme=ddp_fp16'
         )
     if compressor is None:
         return

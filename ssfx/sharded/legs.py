@@ -5,7 +5,8 @@ Shards lie in the flat buffers that torch gathers and reduces one after the othe
 In the sum over shards of one group every rank sends every other its chunk, compressed, and adds up what it received. A
 message to one rank is laid out as any other. All chunks are compressed in one call, as segments of a lane of as many
 tensors times ranks; their residuals are the memory of those tensors (`sent_to` names them). Received numbers are added
-in float32, in the order of ranks. Dense messages are torch's own reduce-scatter.
+in float32, in the order of ranks. Dense messages are torch's own reduce-scatter. Where ranks share nodes, they sum
+their chunks there first, uncompressed, and what is compressed goes to the rank of equal local index in each node.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from ssfx.collectives.comm import Comm
+from ssfx.collectives.hierarchical import sum_of_part
 from ssfx.compressors import Compressor, Context, build
 from ssfx.compressors.batch import Batch, Part, compress
 from ssfx.compressors.memories import Memory
@@ -34,7 +36,7 @@ from ssfx.runtime.store import Store, identity
 from ssfx.schemes import Scheme, schemes
 from ssfx.schemes.sharded_legs import GATHERS, OVER_SHARDS, check_weights, leg_plan
 from ssfx.sharded.torch_fsdp import ShardGroup
-from ssfx.simulator.pricing.sharded_step import is_native, row_bytes
+from ssfx.simulator.pricing.sharded_step import is_native, ranks_per_node, row_bytes
 
 
 @dataclass(frozen=True)
@@ -214,18 +216,22 @@ class ShardLeg:
         self._state: MessageState | None = None
         if self.native:
             return
-        world = comm.world_size
+        size = ranks_per_node(lane)
+        node, local = divmod(comm.rank, size)
+        self._inside = range(node * size, (node + 1) * size)
+        self._to = range(local, comm.world_size, size)
+        """The ranks that share the node, and those that compressed chunks go to; this one is in both."""
         self._lane, self._at = lane, places_of(group.shapes)
         self._shapes = [tuple(plan.by_name[name].shape for name in segment.tensors) for segment in lane.segments]
-        whole = _to_all_ranks(plan, lane, world)
+        whole = _to_ranks(plan, lane, self._to)
         (spec,) = {segment.compressor for segment in lane.segments if segment.compressor is not None}
         self._compressor: Compressor = build(spec)
         self._row, self._layout = MessageLayout(lane, plan), MessageLayout(whole.buckets[0].lanes[0], whole)
         self.row_bytes = row_bytes(plan, lane)
-        self.rows_bytes, self.message_bytes = world * self.row_bytes, self._layout.nbytes
+        self.rows_bytes, self.message_bytes = len(self._to) * self.row_bytes, self._layout.nbytes
         self._packed = [i for i in self._row.order if not lane.segments[i].dense]
         self._packed_numel = sum(self._row.numel[i] for i in self._packed)
-        self.vector_numel = world * self._packed_numel
+        self.vector_numel = len(self._to) * self._packed_numel
         self._parts = self._parts_of(whole)
         if memory is not None and memory.stateful:
             self._state = MessageState(
@@ -260,7 +266,7 @@ class ShardLeg:
         if self.native:
             return
         self._message = buffers.message[: self.message_bytes]
-        self._rows = buffers.rows[: self.rows_bytes].view(self._comm.world_size, self.row_bytes)
+        self._rows = buffers.rows[: self.rows_bytes].view(len(self._to), self.row_bytes)
         self._out = buffers.decoded[: self.numel]
         new = self._state.new if self._state is not None else {"accumulated": buffers.vector[: self.vector_numel]}
         segments = len(self._lane.segments)
@@ -289,9 +295,10 @@ class ShardLeg:
             natively()
             return None
         chunks = inputs.view(self._comm.world_size, -1)
+        if len(self._inside) > 1:
+            chunks = self._summed(chunks)
         step = self._compress(chunks, going_on, step)
-        received = self._comm.all_to_all(self._rows).wait()
-        self._decode(received, step, share)
+        self._decode(self._exchanged(), step, share)
         offset = 0
         for i in self._row.order:
             for name in self._lane.segments[i].tensors:
@@ -308,7 +315,24 @@ class ShardLeg:
             self._state.commit(self._kept(names))
 
     def _kept(self, names: Collection[str]) -> set[str]:
-        return {sent_to(name, rank) for name in names for rank in range(self._comm.world_size)}
+        return {sent_to(name, rank) for name in names for rank in self._to}
+
+    def _summed(self, chunks: torch.Tensor) -> torch.Tensor:
+        """Return the sum over the node, in float32, of the chunks that this rank sends on, a row for each node."""
+        size = len(self._inside)
+        to_each = chunks.view(-1, size, chunks.shape[1]).transpose(0, 1).reshape(size, -1)
+        return sum_of_part(self._comm, self._inside, to_each.view(-1), torch.float32).view(len(self._to), -1)
+
+    def _exchanged(self) -> torch.Tensor:
+        """Return the rows that other ranks have for this one, with its own, in the order of ranks."""
+        if len(self._inside) == 1:
+            return self._comm.all_to_all(self._rows).wait()
+        received = self._rows.clone()
+        others = {rank: at for at, rank in enumerate(self._to) if rank != self._comm.rank}
+        self._comm.swap(
+            {rank: self._rows[at] for rank, at in others.items()}, {rank: received[at] for rank, at in others.items()}
+        ).wait()
+        return received
 
     def _compress(self, chunks: torch.Tensor, going_on: Collection[str], step: int) -> int:
         """Write the messages to all ranks into the rows; return the number of the step that random numbers take."""
@@ -322,7 +346,7 @@ class ShardLeg:
         compress(self._compressor, batch)
         whole, row = self._layout, self._row
         if row.dense.length:
-            plain = whole.dense.of(self._message).view(self._comm.world_size, -1)
+            plain = whole.dense.of(self._message).view(len(self._to), -1)
             names = [name for i in row.order if self._lane.segments[i].dense for name in self._lane.segments[i].tensors]
             offset = 0
             for lo, hi in runs_of([self._at[name] for name in names]):
@@ -338,8 +362,8 @@ class ShardLeg:
     def _decode(self, received: torch.Tensor, step: int, share: float) -> None:
         """Add up all ranks' messages in `_out`: compressed segments first, then dense ones."""
         self._out.zero_()
-        own, segments = self._comm.rank, len(self._lane.segments)
-        for rank, row in enumerate(received):
+        own, segments = self._to.index(self._comm.rank), len(self._lane.segments)
+        for rank, row in zip(self._to, received, strict=True):
             if self._compressor.sparse:
                 positions = (self._row.indices.of(row) - own * self._packed_numel).clamp_(min=0)  # padding is at 0
                 self._out.index_add_(0, positions, self._row.values.of(row).float().mul_(share))
@@ -357,19 +381,19 @@ class ShardLeg:
                 self._out[self._packed_numel :].add_(self._row.dense.of(row), alpha=share)
 
 
-def _to_all_ranks(plan: Plan, lane: Lane, world: int) -> Plan:
-    """Return the plan of a lane with the tensors and segments of every rank's chunk, rank by rank."""
+def _to_ranks(plan: Plan, lane: Lane, ranks: Sequence[int]) -> Plan:
+    """Return the plan of a lane with the tensors and segments of the chunks of `ranks`, rank by rank."""
     tensors = tuple(
         replace(plan.by_name[name], name=sent_to(name, rank))
-        for rank in range(world)
+        for rank in ranks
         for name in sorted(lane.tensors, key=plan.order.__getitem__)
     )
     segments = tuple(
         replace(segment, tensors=tuple(sent_to(name, rank) for name in segment.tensors))
-        for rank in range(world)
+        for rank in ranks
         for segment in lane.segments
     )
-    return Plan(plan.scheme, world, tensors, (Bucket((Lane(lane.collective, segments),)),), ((0, 0),))
+    return Plan(plan.scheme, plan.world_size, tensors, (Bucket((Lane(lane.collective, segments),)),), ((0, 0),))
 
 
 def _cut(lo: int, runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -41,7 +41,9 @@ def test_one_device_that_holds_the_whole_model_may_be_faster_than_shards() -> No
 
 def test_sums_over_shards_are_tried_in_few_bits() -> None:
     setting = resolve_setting(f"{WORDS} sharding=fsdp".split())
-    assert {given["compressor"].partition("(")[0] for given in setting.variants("fused_all")} == {"qsgd", "onebit"}
+    assert {given["compressor"].partition("(")[0] for given in setting.variants("ddp_quantized")} == {"qsgd", "onebit"}
+    nodes = f"(ranks_per_node={setting.cluster.devices_per_node})"
+    assert all(lane.collective.endswith(nodes) for _, lane in setting.best("ddp_quantized").plan.lanes())
     advice = advise(setting, NAMES)
     left = dict(advice.left_out)
     assert "residual of the whole model" in left["topk"]

@@ -31,6 +31,12 @@ EVERYTHING: Options = {"scheme": "topk", "density": 1.0}
 FLAT: Options = {"scheme": "per_tensor", "compressor": "qsgd(bits=4,bucket=32)", "memory": "residual"}
 FLAT_TOPK: Options = {**TOPK, "memory": "residual"}
 FLAT_EVERYTHING: Options = {**EVERYTHING, "memory": "residual"}
+NODES: Options = {
+    "scheme": "ddp_quantized",
+    "compressor": "qsgd(bits=4,bucket=32)",
+    "memory": "residual",
+    "ranks_per_node": 2,
+}
 BOTH: Options = {**TOPK, "shards": FLAT}
 LEGS = [
     pytest.param((2, 2), TOPK, id="replicas"),
@@ -142,6 +148,9 @@ def test_every_method_keeps_replicas_equal_and_resumes(ranks: Run, options: Opti
         ((0, 4), {"scheme": "fused_all", "compressor": "qsgd(bits=4,bucket=32)", "memory": "residual"}),
         ((0, 4), FLAT_TOPK),
         ((0, 4), {"scheme": "fused_all", "compressor": "onebit", "memory": "residual"}),
+        ((0, 4), NODES),
+        ((0, 4), {"scheme": "ddp_bf16", "ranks_per_node": 2}),
+        ((0, 4), {"scheme": "ddp_quantized", "compressor": "qsgd(norm=max)"}),
         ((2, 2), BOTH),
         ((2, 2), {"scheme": "ddp", "shards": {"scheme": "per_tensor", "compressor": "qsgd(bits=8,norm=max)"}}),
     ],
@@ -248,7 +257,7 @@ def test_a_bad_number_that_the_script_skips_leaves_no_trace(group, rank, world, 
     assert changed == bool(options)
 
 
-@pytest.mark.parametrize(("shape", "options"), LEGS)
+@pytest.mark.parametrize(("shape", "options"), [*LEGS, pytest.param((0, 4), NODES, id="nodes")])
 def test_a_step_with_a_bad_number_keeps_the_memory_as_it_was(ranks: Run, shape: Any, options: Options) -> None:
     results = ranks(work.stepped_with_bad_number, 4, shape, options)
     for same, undone in results:
@@ -294,7 +303,7 @@ def test_a_gradient_that_is_thrown_away_leaves_no_trace(group, rank, world, shap
 
 
 @pytest.mark.parametrize("habit", ["", "accumulated", "no sync", "no all-reduce"])
-@pytest.mark.parametrize(("shape", "options"), LEGS)
+@pytest.mark.parametrize(("shape", "options"), [*LEGS, pytest.param((0, 4), NODES, id="nodes")])
 @each_rank(4, by="ranks")
 def test_applied_and_kept_is_what_came_in(group, rank, world, shape, options, habit):
     """Weights must not move for gradients to be comparable, so the optimizer's rate is 0 and `.grad` is added up."""
@@ -320,8 +329,14 @@ def test_applied_and_kept_is_what_came_in(group, rank, world, shape, options, ha
 
 @pytest.mark.parametrize(
     ("world", "shape", "options", "tolerance"),
-    [(4, (2, 2), TOPK, 0.0), (2, (0, 2), FLAT, 0.0), (4, (0, 4), FLAT, 1e-6), (4, (2, 2), BOTH, 1e-6)],
-    ids=["replicas", "two shards", "shards", "both"],
+    [
+        (4, (2, 2), TOPK, 0.0),
+        (2, (0, 2), FLAT, 0.0),
+        (4, (0, 4), FLAT, 1e-6),
+        (4, (0, 4), NODES, 1e-6),
+        (4, (2, 2), BOTH, 1e-6),
+    ],
+    ids=["replicas", "two shards", "shards", "nodes", "both"],
 )
 def test_exempt_kinds_are_torchs_averages(
     ranks: Run, world: int, shape: Any, options: Options, tolerance: float
@@ -337,8 +352,8 @@ def test_exempt_kinds_are_torchs_averages(
 
 @pytest.mark.parametrize(
     ("options", "small", "large"),
-    [(TOPK, (2, 1), (2, 2)), (FLAT, (0, 2), (0, 4)), (FLAT_TOPK, (2, 1), (0, 4))],
-    ids=["replicas", "shards", "flat to replicas"],
+    [(TOPK, (2, 1), (2, 2)), (FLAT, (0, 2), (0, 4)), (FLAT_TOPK, (2, 1), (0, 4)), (NODES, (0, 2), (0, 4))],
+    ids=["replicas", "shards", "flat to replicas", "nodes"],
 )
 def test_another_mesh_keeps_the_sum_of_what_was_kept_back(
     ranks: Run, tmp_path: Path, options: Options, small: Any, large: Any

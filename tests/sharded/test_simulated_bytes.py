@@ -42,6 +42,16 @@ def test_sums_over_shards_send_what_is_simulated(ranks: Run, world: int, options
         assert sum(sent.values()) == simulated
 
 
+@pytest.mark.parametrize("precision", ["", "bf16 reduced"])
+def test_sums_inside_nodes_first_send_what_is_simulated(ranks: Run, precision: str) -> None:
+    """Messages between two ranks are none of torch's collectives, which gather weights here."""
+    for size in (2, 4):
+        options = {**FOUR_BITS, "scheme": "ddp_quantized", "ranks_per_node": size}
+        for sent, simulated, counted in ranks(work.simulated_beside_sent, 4, (0, 4), precision, True, options):
+            assert sent["all_to_all_single"] == sent["reduce_scatter_single"] == 0
+            assert sum(sent.values()) + counted == simulated > counted > 0
+
+
 @pytest.mark.parametrize("shape", [(0, 4), (2, 2)])
 @pytest.mark.parametrize("options", [{"weights": "bf16"}, {"weights": WEIGHTS}, {"weights": WEIGHTS, "exempt": NORMS}])
 def test_gathers_of_weights_send_what_is_simulated(ranks: Run, shape: Any, options: Any) -> None:

@@ -172,8 +172,10 @@ def scaled(group: Any, rank: int, world: int, shape: Shape, options: Options) ->
 def kept_everywhere(kept: Any, name: str, mesh: Any, shape: Shape) -> torch.Tensor:
     """Return what all ranks keep of this rank's shard of a parameter, as a part of the average."""
     left: Any = 0.0
-    if f"{name} to 0" in kept:
-        chunks = torch.stack([kept[f"{name} to {to}"]["residual"] for to in range(shape[1])])
+    sent = {to: held["residual"] for to in range(shape[1]) if (held := kept.get(f"{name} to {to}")) is not None}
+    if sent:  # of nodes that sum first, to the ranks of equal local index alone
+        nothing = torch.zeros_like(next(iter(sent.values())))
+        chunks = torch.stack([sent.get(to, nothing) for to in range(shape[1])])
         shards = mesh.get_group("shards") if shape[0] else mesh.get_group()
         dist.all_reduce(chunks, group=shards)
         left = chunks[dist.get_rank(shards)] / shape[1]

@@ -106,8 +106,7 @@ def gains() -> list[Group]:
     sources = dict.fromkeys(one.row.source for one in asked)
     notes = (
         f"{in_words(asked)}; {len(answers()) - len(asked)} of {len(answers())} rows cannot be asked",
-        "what code of its time a source ran, its words do not say: TensorFlow's selections and quantisers (grace), a "
-        "sum in an optimizer that overlaps nothing (onebit_adam), sums inside nodes first (sdp4bit)",
+        "what code of its time a source ran, its words do not say: TensorFlow's selections and quantisers (grace)",
     )
     return [
         Group(

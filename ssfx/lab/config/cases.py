@@ -150,7 +150,7 @@ def _resolve(point: Point, found: Grid, ranks: int) -> tuple[dict[str, Any], Clu
     cluster = cluster_of(config["cluster"], settings.world_size, "auto" if virtual else settings.device)
     shared = shared_model(settings, cluster, found.engine)
     parts = components(config, settings.density, asked="density" in point)
-    parts = with_memory(on_nodes(parts, cluster) if shared is None else parts, shared, asked="memory" in found.axes)
+    parts = with_memory(on_nodes(parts, cluster, shared), shared, asked="memory" in found.axes)
     if found.engine not in ("simulate", "slurm", "virtual"):
         check_here(cluster, settings.threads)
     check_recorded(point, cluster)

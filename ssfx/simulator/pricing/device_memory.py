@@ -16,7 +16,7 @@ from ssfx.planning.plan import ITEM_BYTES, Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import ShardedPlan
 from ssfx.simulator.pricing.message_sizes import lane_bytes
-from ssfx.simulator.pricing.sharded_step import handed_over, is_native
+from ssfx.simulator.pricing.sharded_step import handed_over, is_native, ranks_per_node, summed_inside
 
 OPTIMIZER_STATE = {"sgd": 1, "adam": 2, "adamw": 2, "muon": 1}
 """Copies of the parameters that an optimizer keeps; sgd has momentum, and so has muon (two moments of vectors)."""
@@ -258,13 +258,15 @@ def _legs_bytes(found: ShardedPlan) -> tuple[int, int]:
     """Return the residuals of both sums, and their messages beside torch's own.
 
     Of a compressed sum over shards all groups share buffers: the gradients of the largest group and its shard in
-    float32, and its message three times. A gather of weights has its shard in float32 and every rank's message.
+    float32, and its message three times. Chunks that are summed inside nodes first come from all neighbours there. A
+    gather of weights has its shard in float32 and every rank's message.
     """
     residuals = messages = 0
     packed = [lane for _, lane in found.shards.lanes() if not is_native(lane)]
     if packed:
-        numel = max(found.shards.numel(lane) for lane in packed)
-        messages += 4 * numel * (found.shards.world_size + 1)
+        numel, size = max((found.shards.numel(lane), ranks_per_node(lane)) for lane in packed)
+        messages += 4 * numel * (found.shards.world_size // size + 1)
+        messages += max(summed_inside(found.shards, lane) * (size - 1) for lane in packed)
         messages += 3 * max(handed_over(found.shards, lane) for lane in packed)
     if found.weights is not None:
         messages += max(
@@ -272,7 +274,10 @@ def _legs_bytes(found: ShardedPlan) -> tuple[int, int]:
             for _, lane in found.weights.lanes()
         )
     if found.keeps_whole:
-        residuals += sum(4 * MEMORY_SIDES * found.shards.numel(lane) * found.shards.world_size for lane in packed)
+        residuals += sum(
+            4 * MEMORY_SIDES * found.shards.numel(lane) * found.shards.world_size // ranks_per_node(lane)
+            for lane in packed
+        )
     if found.replicas is not None and any(not s.dense for _, lane in found.replicas.lanes() for s in lane.segments):
         kept, sent = scheme_bytes(found.replicas)
         residuals, messages = residuals + kept, messages + sent

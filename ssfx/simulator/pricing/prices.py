@@ -103,8 +103,13 @@ class Prices:
             found = found + more + codec.tensor_s * np.maximum(0.0, table[PACKED] - table[PIECES])
         return np.where(calls > 0, found, 0.0)
 
-    def decode_s(self, spec: str, collective: str, table: Array, rows: Ints | None = None) -> Array:
-        """Return the seconds of decoding each column in one call; of columns added up, their calls are (`batched`)."""
+    def decode_s(
+        self, spec: str, collective: str, table: Array, rows: Ints | None = None, *, ranks: int | None = None
+    ) -> Array:
+        """Return the seconds of decoding each column in one call; of columns added up, their calls are (`batched`).
+
+        `ranks`: from how many ranks a message comes, where not from all.
+        """
         one, codec = collectives.build(collective), self.system.codec(spec)
         once = one.additive_only or (isinstance(one, Reducer) and one.decodes_once)
         if self.by_elements:
@@ -114,7 +119,7 @@ class Prices:
         if not self.batched:  # a message may have room for more than is asked for; batched, padding is added up too
             room = np.minimum(room, table[ASKED] * self.selection.ratio(spec))
         entries = np.where(table[ROOM] > 0, room, table[WORK])
-        return self._at(f"{spec} decoded", codec.decode, entries * (1 if once else self.world_size), rows)
+        return self._at(f"{spec} decoded", codec.decode, entries * (1 if once else ranks or self.world_size), rows)
 
     # ---- exchanges --------------------------------------------------------------------------------------------------
 
@@ -154,9 +159,12 @@ class Prices:
         """Return the seconds of one exchange of a load of compressor `spec`, undisturbed."""
         return sum([charge.work_s for charge in self._of_load(collective, spec, load, 0)])
 
-    def primitive(self, name: str, nbytes: float, row: int) -> Charge:
-        """Return the charge of one primitive to which every rank brings so many bytes; ConfigError without times."""
-        return self._phase(None, Load.dense(round(nbytes), self.world_size), Phase(name, nbytes), row)
+    def primitive(self, name: str, nbytes: float, row: int, *, inside: bool = False) -> Charge:
+        """Return the charge of one primitive to which every rank brings so many bytes, `inside` a node or among all.
+
+        ConfigError without times.
+        """
+        return self._phase(None, Load.dense(round(nbytes), self.world_size), Phase(name, nbytes, inside), row)
 
     def rounds(self, table: Array) -> tuple[Array, Array]:
         """Return the bytes of the first round, and those of the other one as the mean over its lengths."""

@@ -11,13 +11,15 @@ What torch does, and so what is modelled (torch 2.14, `_fsdp_param_group.py`):
 * On hosts an exchange holds up the training thread.
 
 A sum travels as torch's reduce-scatter where all of it is dense, and a gather as torch's all-gather. Else every rank
-sends every other a row, laid out as the message of a lane: its chunk of a sum, or its shards of the weights.
+sends every other a row, laid out as the message of a lane: its chunk of a sum, or its shards of the weights. Where a
+lane says which ranks share a node, chunks are summed there first, and rows go to the ranks of equal local index alone.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ssfx.collectives.primitives import Traffic, traffic
+from ssfx.collectives.primitives import Traffic, to_peers, traffic
+from ssfx.core.spec import Spec, name_of
 from ssfx.planning.plan import ITEM_BYTES, Lane, Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.sharding import ShardedPlan, Sharding, Unit, block_of
@@ -32,21 +34,37 @@ def is_native(lane: Lane) -> bool:
     return all(segment.dense for segment in lane.segments)
 
 
+def ranks_per_node(lane: Lane) -> int:
+    """Return how many neighbours by rank sum the chunks of a lane before they are compressed; 1: none do."""
+    return int(Spec.parse(lane.collective).options.get("ranks_per_node", 1))
+
+
 def row_bytes(plan: Plan, lane: Lane) -> int:
     """Return the bytes that a rank sends to each other one for a lane that is compressed."""
     return -(-lane_bytes(plan, lane) // _ALIGNED) * _ALIGNED
 
 
 def handed_over(plan: Plan, lane: Lane) -> int:
-    """Return the bytes that a rank brings to a sum over shards, its own chunk among them, or to a gather of weights."""
-    rows = 1 if lane.collective == "all_gather" else plan.world_size
+    """Return the bytes that a rank brings to a sum over shards, its own chunk among them, or to a gather of weights.
+
+    Of chunks that are summed inside nodes first: what it brings to the sum between nodes.
+    """
+    rows = 1 if lane.collective == "all_gather" else plan.world_size // ranks_per_node(lane)
     return rows * (plan.numel(lane) * _item_bytes(plan, lane) if is_native(lane) else row_bytes(plan, lane))
 
 
 def shard_traffic(plan: Plan, lane: Lane, rank: int = 0) -> Traffic:
     """Return what a rank sends for a sum over shards, or for a gather of weights."""
     whole = _item_bytes(plan, lane) if is_native(lane) else row_bytes(plan, lane)
-    return traffic(lane.collective, handed_over(plan, lane), plan.world_size, rank, whole)
+    size, name = ranks_per_node(lane), name_of(lane.collective)
+    node, local = divmod(rank, size)
+    across = traffic(name, handed_over(plan, lane), plan.world_size // size, node if size > 1 else rank, whole)
+    return across + to_peers([summed_inside(plan, lane)] * size, local)
+
+
+def summed_inside(plan: Plan, lane: Lane) -> int:
+    """Return the bytes that a rank sends each neighbour in its node: chunks for all nodes, as torch reduces them."""
+    return plan.world_size // ranks_per_node(lane) * plan.numel(lane) * _item_bytes(plan, lane)
 
 
 def _item_bytes(plan: Plan, lane: Lane) -> int:
