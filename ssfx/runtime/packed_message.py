@@ -256,7 +256,7 @@ class PackedMessage(Message):
         sent = []
         for i in self.packed:
             layout, at = self.layout.layouts[i], self.layout.starts[i].counts
-            fixed = layout.values or layout.indices or self.numel[i]
+            fixed = layout.values or layout.selected or self.numel[i]
             sent.append(sum(counts[at : at + layout.counts]) if layout.counts else fixed)
         return sent
 

@@ -111,9 +111,9 @@ class StreamingOptions(_OuterOptions, CompressOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SparseLoCoOptions(_RoundOptions, CompressOptions):
-    """The 64 largest of 4,096 numbers; what is not sent is fed back, decayed, in place of an outer momentum."""
+    """The 64 largest of 4,096 numbers, 14 bits each; what is not sent is fed back, decayed, in place of a momentum."""
 
-    compressor: str = "chunk_topm(m=64)"
+    compressor: str = "chunk_topm(m=64,packed=True)"
     density: Annotated[float, "(0, 1]"] = 1 / 64
     every: Annotated[int, 1] = 30
 

@@ -24,7 +24,8 @@ VALUE_BYTES = ITEM_BYTES
 class Layout:
     """How many entries of each section one segment occupies on the wire.
 
-    `first` is what a compressor of two rounds combines over all ranks before it compresses; int32 or float32.
+    `first` is what a compressor of two rounds combines over all ranks before it compresses; int32 or float32. `packed`:
+    for how many selected elements the codes stand; 0 where they are no selection.
     """
 
     counts: int = 0
@@ -35,6 +36,12 @@ class Layout:
     code_bytes: int = 0
     first: int = 0
     first_dtype: str = "float32"
+    packed: int = 0
+
+    @property
+    def selected(self) -> int:
+        """Selected elements that there is room for; 0 where every element is sent."""
+        return self.indices or self.packed
 
     @property
     def nbytes(self) -> int:

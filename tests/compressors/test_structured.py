@@ -119,6 +119,30 @@ def test_both_paths_agree_and_conserve(spec: str, a: torch.Tensor, density: floa
         assert torch.equal(sent, a.to(payload.values.dtype).float())
 
 
+@given(a=vectors(), density=densities)
+@settings(max_examples=60, deadline=None)
+def test_packed_values_are_one_of_two_magnitudes_of_their_chunk(a: torch.Tensor, density: float) -> None:
+    whole, packed = "chunk_topm(m=8)", "chunk_topm(m=8,packed=True)"
+    density = max(density, 8 / 4096)  # a chunk of more elements is cut
+    exact = decode(whole, *encode(whole, a, density), a.numel())
+    payload, ctx = encode(packed, a, density)
+    sent = decode(packed, payload, ctx, a.numel())
+    size = int(8 / density + 1e-6)
+    for lo in range(0, a.numel(), size):
+        taken = exact[lo : lo + size] != 0
+        numbers, got = exact[lo : lo + size][taken], sent[lo : lo + size]
+        assert len(got[got != 0].abs().unique()) <= 2
+        assert torch.equal(got[taken].sign(), numbers.sign())
+        if len(numbers) == min(8, len(got)):  # no zero was taken, which counts as small
+            above = numbers.abs() > numbers.abs().mean()
+            for half in (above, ~above):
+                mean = numbers[half].abs().double().mean().item() if half.any() else 0.0
+                assert got[taken][half].abs().tolist() == pytest.approx([mean] * int(half.sum()), rel=1e-5)
+    kept = a.clone()
+    build(packed).decompress_add(payload, kept, ctx, scale=-1.0)
+    torch.testing.assert_close(sent + kept, a, rtol=1e-5, atol=1e-5 * float(a.abs().max()))
+
+
 @pytest.mark.parametrize("spec", ["block_topk", "block_topk(block=5)", "chunk_topm", "chunk_topm(m=1)"])
 @given(a=vectors(), density=densities)
 @settings(max_examples=60, deadline=None)
@@ -154,7 +178,7 @@ def test_awkward_inputs(spec: str, numel: int) -> None:
             assert torch.all((sent == 0) | (sent == a.to(payload.values.dtype).float())), name
 
 
-@pytest.mark.parametrize("spec", [*LOCAL, *AGREED])
+@pytest.mark.parametrize("spec", [*LOCAL, "chunk_topm(m=64,packed=True)", *AGREED])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("numel", [5, 30_000])
 def test_what_is_not_finite_reaches_every_receiver(spec: str, bad: float, numel: int) -> None:
@@ -174,7 +198,7 @@ def test_what_is_not_finite_reaches_every_receiver(spec: str, bad: float, numel:
             payload.first.copy_(total)
     for batch in batches:
         compress(compressor, batch)
-    assert not torch.isfinite(payloads[1].values).all()
+    assert not torch.isfinite(torch.cat([payloads[1].values.float(), payloads[1].scales])).all()
     if layout.indices:
         assert torch.all((payloads[1].indices >= 0) & (payloads[1].indices < numel))
 
@@ -277,6 +301,8 @@ def test_wire_sizes() -> None:
     assert nbytes("cltk(value_dtype=bfloat16)", 1000, 0.01) == 4 * 10 + 2 * 10
     assert nbytes("chunk_topm(m=2)", 1000, 0.01) == 8 * 10
     assert nbytes("chunk_topm(m=2)", 1050, 0.01) == 8 * 11  # the half chunk keeps one
+    assert nbytes("chunk_topm(m=64,packed=True)", 4096, 1 / 64) == 64 * 14 // 8 + 8
+    assert nbytes("chunk_topm(m=64,packed=True)", 4096, 1 / 4096) == 2 + 1 + 8
 
 
 @pytest.mark.parametrize(
@@ -286,6 +312,7 @@ def test_wire_sizes() -> None:
         ("block_topk(value_dtype=int8)", "value_dtype must be one of"),
         ("chunk_topm(m=0)", r"m must be in \[1, 64\]"),
         ("chunk_topm(m=65)", r"m must be in \[1, 64\]"),
+        ("chunk_topm(packed=True,value_dtype=float16)", "value_dtype=float16 is of whole values.*drop it"),
         ("cltk(value_dtype=int8)", "value_dtype must be one of"),
     ],
 )

@@ -45,5 +45,5 @@ def degenerated(plan: Plan, density: float | None) -> str:
 def _kept(plan: Plan, segment: Segment) -> int:
     """Return how many elements a segment sends; of a message of changing length as many as it is planned for."""
     layout, numel = segment_layout(plan, segment), plan.numel(segment)
-    entries = k_floor(numel, segment.density) if layout.counts else max(layout.values, layout.indices)
+    entries = k_floor(numel, segment.density) if layout.counts else max(layout.values, layout.selected)
     return min(numel, entries) if segment.compressor is not None and entries else numel

@@ -48,12 +48,12 @@ def compressed(spec: str, shapes: Shapes, density: float) -> tuple[float, ...]:
         4 * layout.first,
         layout.nbytes - 4 * layout.first,
         unused,
-        min(numel, layout.values) if layout.indices else numel,
+        min(numel, layout.values or layout.packed) if layout.selected else numel,
         1,
         len(shapes),
         compressor.work(shapes),
         compressor.pieces(shapes),
-        layout.indices,
+        layout.selected,
         max(1.0, density * numel),
     )
 

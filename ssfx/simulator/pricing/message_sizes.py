@@ -104,7 +104,10 @@ def plan_rounds(plan: Plan) -> list[tuple[Lane, int, tuple[Load, ...]]]:
 
 def _load(plan: Plan, lane: Lane, layouts: Sequence[Layout]) -> Load:
     numel = [plan.numel(segment) for segment in lane.segments]
-    kept = sum(min(n, layout.values) if layout.indices else n for n, layout in zip(numel, layouts, strict=True))
+    kept = sum(
+        min(n, layout.values or layout.packed) if layout.selected else n
+        for n, layout in zip(numel, layouts, strict=True)
+    )
     nbytes = sum(layout.nbytes for layout in layouts)
     return Load(sum(numel), nbytes - _unused_bytes(plan, lane, layouts[0]), kept, plan.world_size)
 
