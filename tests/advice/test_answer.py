@@ -45,7 +45,7 @@ def test_yes_names_the_method_its_gain_and_the_line_to_type():
     assert answer.best.vs_dense == pytest.approx(answer.dense.iteration_s / answer.best.iteration_s)
     assert facts(answer)["YES"].endswith('ssfx.attach(...,scheme="ddp_fp16")')
     now = facts(answer)["NOW"]
-    assert f"32 GPUs do the work of {answer.now.work:.2g} (this {answer.best.work:.2g})" in now
+    assert f"32 GPUs do the work of {answer.now.work:.2g} (with it {answer.best.work:.2g})" in now
     clipping = answer.schemes[0]
     assert "clipped=True" in replace(clipping, trial=replace(clipping.trial, options={"clipped": True})).type
     assert "powersgd" in [one.name for one in answer.faster]
