@@ -123,7 +123,11 @@ def _verdict(answer: Answer) -> str:
 def _now(answer: Answer) -> str:
     now, known = answer.now, answer.known
     by = "torch's sharding" if answer.sharding else f"DDP (25 MiB{', a flat ring' if answer.nodes > 1 else ''})"
-    so = f" ({'at best' if answer.answer == 'no' else 'with it'} {rounded(known.work, 2)})" if known is answer.best else ""
+    so = (
+        f" ({'at best' if answer.answer == 'no' else 'with it'} {rounded(known.work, 2)})"
+        if known is answer.best
+        else ""
+    )
     alone = f"one: {rounded(answer.alone_samples_per_s, 3)} samples/s"
     said = f": {worth(answer.devices, answer.device, now.work)}{so}; {alone}"
     return (by if len(by + said) <= WIDTH - LABEL else by.partition(" (")[0]) + said

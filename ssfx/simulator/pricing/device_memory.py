@@ -258,15 +258,18 @@ def _legs_bytes(found: ShardedPlan) -> tuple[int, int]:
     """Return the residuals of both sums, and their messages beside torch's own.
 
     Of a compressed sum over shards all groups share buffers: the gradients of the largest group and its shard in
-    float32, and its message three times. Chunks that are summed inside nodes first come from all neighbours there. A
-    gather of weights has its shard in float32 and every rank's message.
+    float32, and its message three times. Chunks that are summed inside nodes first are put in the order
+    of neighbours, come from all of them, and are summed in float32. A gather of weights has its shard in float32 and
+    every rank's message.
     """
     residuals = messages = 0
     packed = [lane for _, lane in found.shards.lanes() if not is_native(lane)]
     if packed:
         numel, size = max((found.shards.numel(lane), ranks_per_node(lane)) for lane in packed)
         messages += 4 * numel * (found.shards.world_size // size + 1)
-        messages += max(summed_inside(found.shards, lane) * (size - 1) for lane in packed)
+        if size > 1:
+            messages += (2 * size - 1) * max(summed_inside(found.shards, lane) for lane in packed)
+            messages += 4 * numel * found.shards.world_size // size
         messages += 3 * max(handed_over(found.shards, lane) for lane in packed)
     if found.weights is not None:
         messages += max(
