@@ -40,6 +40,15 @@ def test_real_ranks_reach_the_same_to_the_last_bit(store, scheme) -> None:
 
 
 @pytest.mark.slow
+def test_rounds_train_and_are_timed_as_simulated(store) -> None:
+    words = [*LOCAL, "engine=virtual", "scheme=local_sgd,diloco", "scheme.every=2"]
+    plain, outer = run(store, *words)
+    assert 0 < plain.metrics["loss"] != outer.metrics["loss"] > 0
+    for row in (plain, outer):
+        assert row.metrics["iteration_s"] == simulate_case(row.case)[1].iteration_s
+
+
+@pytest.mark.slow
 def test_a_row_says_what_was_measured_and_what_simulated(store) -> None:
     words = [*SMALL, "cluster=64gpu", "engine=virtual", "engine.ranks=4", "steps=4", "evaluate_every=2", "device=cpu"]
     words += ["cluster.inter.gbps=1", "scheme=oktopk,auto", "target_metric=top1", "target_value=0.0"]

@@ -22,6 +22,7 @@ from ssfx.lab.worker.rank import RankRun, read_batch, watch_kernels
 from ssfx.lab.worker.stop import StopRequests, die_with_launcher
 from ssfx.lab.workloads.record import StepRecord
 from ssfx.lab.workloads.train import StoppedAtCheckpoint
+from ssfx.schemes import schemes
 
 
 def main(batch_file: str) -> None:
@@ -77,8 +78,9 @@ class VirtualRank(RankRun):
     def _train(self, train: Callable[..., Any], on_step: Callable[[StepRecord], bool]) -> Any:
         # For the training loop this is a case of that many ranks on the device that is here.
         here = replace(self.case, world_size=self.case.trained_ranks, device=self.case.trains_on)
-        profile, costs = planning_inputs(self.case)
-        self._where = {"comm": self._comm, "profile": profile, "costs": costs}
+        self._where = {"comm": self._comm}
+        if not schemes[self.case.scheme].in_rounds:  # these plan by neither
+            self._where["profile"], self._where["costs"] = planning_inputs(self.case)
         return train(here, on_step, self._attach, checkpoint_dir=self.run_dir / "checkpoint", comm=self._comm)
 
     def _requests(self) -> StopRequests:
