@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.verdicts import counted
 from experiments.common.evaluation.artifacts import CONFIGURED, Answer, Claims, Judged
-from experiments.common.evaluation.configured import bytes_per_element, settings
+from experiments.common.evaluation.configured import settings
+from experiments.common.evaluation import selection_times
 from experiments.common.evaluation.selection_example import DENSITY, SPARSIFIERS, WORKERS, run
 from experiments.common.figures.figure import Figure, Sketch
 from experiments.common.figures.style import Axes, Table
@@ -130,7 +131,6 @@ FIG3 = Figure(
 # ---- Table I: weaknesses of sparsifiers, the rules of the methods worked through on made-up gradients ----------------
 
 NAMES = {"topk": "Top-k", "cltk": "CLT-k", "hardthr": "hard threshold", "sidco": "SIDCo", "micro": "MiCRO"}
-OURS = {"topk": "topk", "cltk": "cltk", "hardthr": "hard_threshold", "sidco": "sidco"}
 CRITERIA = {
     "buildup": "gradient build-up",
     "density": "unpredictable high density",
@@ -186,9 +186,7 @@ def _table1_answers(rows: list[Row]) -> dict[str, Answer]:
         found |= {
             f"{start}.{one}": ((word(f"{start}.{one}") == "yes") == yes, is_) for one, (yes, is_) in cells.items()
         }
-        moved = f"{bytes_per_element(OURS[key]):.0f} bytes moved per element" if key in OURS else ""
-        found[f"{start}.selection"] = moved or f"1/{WORKERS} of the elements read"
-    return found
+    return found | selection_times.cells(rows, {one.id: word(one.id) for one in claims_of("micro.table1")})
 
 
 TABLE1 = Figure(
@@ -197,9 +195,12 @@ TABLE1 = Figure(
     Tabular(
         {"sparsifier": "sparsifier", "criterion": "criterion", "paper": "paper", "here": "ssfx", "outcome": "outcome"},
         _table1,
-        "Computed by ssfx: rules of its compressors on made-up gradients, last quarter of the steps; no training run.",
+        "Computed by ssfx: rules of its compressors on made-up gradients, last quarter of the steps; no training run. "
+        "Costs: torch's operators on one CPU core.",
     ),
     Judged(_table1_answers),
+    needs={"experiment": selection_times.EXPERIMENT},
+    command=selection_times.COMMAND,
 )
 
 

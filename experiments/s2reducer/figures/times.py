@@ -107,7 +107,10 @@ def _fig3(rows: list[Row]) -> list[Bars]:
 def _fig3_verdicts(rows: list[Row]) -> list[Verdict]:
     """Return verdicts on the speedups of panels (d) and (f), and on equal quality."""
     own = [one for one in (*ratios(), *gnmt_ratios()) if "gain" in one.panel]
-    return [*_explained(judge_predictions(rows, own)), *(_parity(claim, words, rows) for claim, words in PARITY.items())]
+    return [
+        *_explained(judge_predictions(rows, own)),
+        *(_parity(claim, words, rows) for claim, words in PARITY.items()),
+    ]
 
 
 OVERLAP = "the range is from ranks that all send the same blocks to ranks that choose alone: no overlap is printed"
