@@ -84,7 +84,7 @@ def operations(numel: int) -> dict[tuple[str, float, str], Operation]:
 
 def rows_of(numel: int, seconds: float) -> list[Row]:
     """Return a row for each sparsifier and density on a vector of `numel` elements."""
-    timed = {key: work for key, work in operations(numel).items()}
+    timed = operations(numel)
     times = dict(zip(timed, measured({str(key): work for key, work in timed.items()}, seconds).values(), strict=True))
     made, machine = [], hardware()
     for name, density in dict.fromkeys(key[:2] for key in times):

@@ -6,9 +6,9 @@ import numpy as np
 
 from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.verdicts import counted
+from experiments.common.evaluation import selection_times
 from experiments.common.evaluation.artifacts import CONFIGURED, Answer, Claims, Judged
 from experiments.common.evaluation.configured import settings
-from experiments.common.evaluation import selection_times
 from experiments.common.evaluation.selection_example import DENSITY, SPARSIFIERS, WORKERS, run
 from experiments.common.figures.figure import Figure, Sketch
 from experiments.common.figures.style import Axes, Table
