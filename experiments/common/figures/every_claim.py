@@ -47,6 +47,9 @@ def verdicts(figures: Iterable[Figure], rows: Sequence[Row]) -> list[Verdict]:
                 by_claim[real.claim].append(real)
     for name, claim in claims.items():
         if not by_claim[name]:
+            if claim.contradiction:
+                by_claim[name].append(Verdict(name, "not comparable", "", "none", reason=claim.contradiction))
+                continue
             why = broken.get(name) or broken.get(claim.artifact) or why_not_attempted(claim)
             by_claim[name].append(Verdict(name, "not attempted", "", "none", reason=why))
     return [verdict for several in by_claim.values() for verdict in several]
@@ -59,8 +62,6 @@ def headlines(figures: Iterable[Figure], rows: Sequence[Row]) -> Mapping[str, Ve
 
 def why_not_attempted(claim: PaperClaim) -> str:
     """Return in one sentence why nothing of ssfx speaks to a claim."""
-    if claim.verified == "disagrees" and claim.issue:
-        return f"The paper's own numbers contradict this one ({claim.issue}), so nothing was run for it."
     if claim.type == "setup":
         return "It says how the paper set its experiments up, which is taken over as a setting and not measured."
     if claim.type == "background":
