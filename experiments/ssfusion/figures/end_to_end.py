@@ -243,7 +243,7 @@ def _verdicts(figure: Figure, rows: list[Row]) -> list[Verdict]:
 
 
 def scheme_of(row: Row) -> str:
-    """Return the scheme of a row as the paper ran it: at its network's density, with the usual memory and compressor."""
+    """Return the scheme of a row as the paper ran it: at its network's density, with the usual memory."""
     case = row.case
     density = next((one.density for one in NETWORKS if one.ours == case.model), DENSITY)
     same = case.density in (None, density) and case.compressor in (None, "dgc", "topk") and usual(row)
