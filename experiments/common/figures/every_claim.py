@@ -101,13 +101,18 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     """Return the verdict, "within error" where a simulated time or speedup is no further off than simulated steps are.
 
     That is the mean of other papers' steps that send alike: neither agreement nor disagreement can be told. Gains in
-    percent are left out: a small difference of times is a large one of gains. A speedup that is so small that no effect
-    at all would pass, too, is not tested.
+    percent are left out: a small difference of times is a large one of gains. A speedup is not tested where no effect at
+    all would pass, too: it is so small, or ours is a range that has both.
     """
     unit = (claim.unit or "").partition("(")[0].strip()
-    if verdict.source != "simulated" or verdict.outcome != "disagrees" or unit not in TIMES or trust is None:
+    if verdict.source != "simulated" or unit not in TIMES or trust is None:
         return verdict
     if verdict.stated is None or verdict.stated[0] != verdict.stated[1] or not verdict.stated[0] or not verdict.values:
+        return verdict
+    if verdict.outcome == "partly" and unit == "x" and min(verdict.values) <= 1 <= max(verdict.values):
+        why = f"{verdict.reason}: no effect at all would pass, too"
+        return replace(verdict, outcome="not comparable", reason=why)
+    if verdict.outcome != "disagrees":
         return verdict
     off = max(abs(value / verdict.stated[0] - 1) for value in verdict.values)
     if off > trust.mean:

@@ -351,10 +351,10 @@ def qsgd_bits() -> float:
 
 
 def groups_tried() -> set[int]:
-    """Return the most groups that MergeComp is simulated with, of all its plans with a search."""
+    """Return the most groups that MergeComp is simulated with, where it searches."""
     default = int(schemes["mergecomp"].options({"compressor": "dgc"}).max_groups)  # type: ignore[attr-defined]
     also = conf("experiment", "mergecomp_groups")["experiment"]["also"]
-    return {int(one.get("scheme.max_groups", default)) for one in also if "scheme.cuts" not in one} | {default}
+    return {default, *next(one["scheme.max_groups"] for one in also if "scheme.max_groups" in one)}
 
 
 def _setup(rows: list[Row]) -> dict[str, Answer]:
