@@ -101,8 +101,8 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     """Return the verdict, "within error" where a simulated time or speedup is no further off than simulated steps are.
 
     That is the mean of other papers' steps that send alike: neither agreement nor disagreement can be told. Gains in
-    percent are left out: a small difference of times is a large one of gains. A speedup is not tested where no effect at
-    all would pass, too: it is so small, or ours is a range that has both.
+    percent are left out: a small difference of times is a large one of gains. A speedup is not tested where no effect
+    at all would pass, too: it is so small, or ours is a range that has both.
     """
     unit = (claim.unit or "").partition("(")[0].strip()
     if verdict.source != "simulated" or unit not in TIMES or trust is None:

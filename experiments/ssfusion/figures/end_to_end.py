@@ -148,10 +148,11 @@ def missing_runs(rows: Sequence[Row]) -> dict[str, str]:
             runs = sum(FEWEST - seeds[name] for name in missing)
             minutes = [took for row in long if (took := _minutes(row)) and row.case.model == one.ours]
             each = median(minutes or [took for row in long if (took := _minutes(row))] or [4.0])
-            of = f" workload={one.ours} density={DENSITY:g} data.root=DIR" if one.experiment == LONG else ""
+            network = f"workload={one.ours} " if one.experiment == LONG else ""
+            where = " data.root=DIR" if one.experiment == LONG else ""
             lacking[one.ours] = (
                 f"{runs} runs, about {runs * each:.0f} minutes on two cores: ssfx run experiment={one.experiment} "
-                f"scheme={','.join(missing)} repeats={FEWEST}{of}"
+                f"{network}scheme={','.join(missing)} density={one.density:g} repeats={FEWEST}{where}"
             )
     return lacking
 
