@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 from evaluation.long_runs import long_row, others, seeds
 
-from experiments.common.evaluation.gaps import UNCONVERGED, Gap, Task, judged_gaps, judged_order, no_row, tasks, trained
+from experiments.common.evaluation.gaps import (
+    UNCONVERGED,
+    Gap,
+    Task,
+    judged_gaps,
+    judged_order,
+    no_row,
+    tasks,
+    trained,
+    usual,
+)
 from experiments.common.evaluation.noise import t95
 from ssfx.core.rows import Row
 
@@ -242,3 +252,13 @@ def test_tasks_are_told_apart_and_the_longest_comes_first() -> None:
 
 def test_the_quantile_of_students_t() -> None:
     assert [t95(freedom) for freedom in (6, 10, 20, 1000)] == pytest.approx([2.447, 2.228, 2.086, 1.962], abs=0.005)
+
+
+def test_a_run_by_the_papers_rule_stands_for_its_scheme_where_there_is_one() -> None:
+    sparse: dict[str, Any] = {"compressor": "dgc", "density": 0.01, "memory": "residual"}
+    best = seeds("ssfusion_oi", 0.5, **sparse)
+    ruled = seeds("ssfusion_oi", 0.4, scheme_options={"rule": "paper"}, **sparse)
+    (own,) = tasks([*best, *ruled], lambda row: row.case.scheme if usual(row) else "")
+    assert [row.run_id for row in own.methods["ssfusion_oi"]] == [row.run_id for row in ruled]
+    (other,) = tasks(best, lambda row: row.case.scheme if usual(row) else "")
+    assert len(other.methods["ssfusion_oi"]) == len(best)

@@ -85,6 +85,8 @@ class Gap:
         return f"{100 * expm1(self.mean):+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
+PAPERS_RULE = ("rule", "paper")
+"""The option of a scheme that runs it as its paper does, where by default it takes the best that it knows."""
 Compared = tuple[str, Gap, Wanted]
 """What is compared, the gap, and what the paper has."""
 
@@ -169,7 +171,7 @@ def tasks(
     on other numbers of ranks than most of their network, which the law of steps is about, but `across_ranks`.
     """
     chosen = score or log_quality
-    rows = list(rows)
+    rows = as_papers_ran(list(rows))
     if not across_ranks:
         long = [row for row in rows if row.case.experiment == long_runs.EXPERIMENT]
         others = [row for row in rows if row.case.experiment != long_runs.EXPERIMENT]
@@ -198,8 +200,18 @@ def task_of(found: Sequence[Task], word: str) -> Task | None:
 
 
 def usual(row: Row) -> bool:
-    """Return whether a run feeds back errors where its compressor has them to be, and sets no option of its scheme."""
-    return long_runs.usual_memory(row) and not row.case.scheme_options
+    """Return whether a run feeds errors back where they are to be, and sets no option but its paper's rule."""
+    return long_runs.usual_memory(row) and all(one == PAPERS_RULE for one in row.case.scheme_options.items())
+
+
+def as_papers_ran(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows but those of a scheme's own best, where a run by its paper's rule is of the same network."""
+    by_rule = {(row.case.model, row.case.scheme) for row in rows if PAPERS_RULE in row.case.scheme_options.items()}
+    return [
+        row
+        for row in rows
+        if (row.case.model, row.case.scheme) not in by_rule or PAPERS_RULE in row.case.scheme_options.items()
+    ]
 
 
 def log_quality(row: Row) -> float:

@@ -51,15 +51,17 @@ def times(rows: Sequence[Row]) -> dict[int, dict[tuple[str, float], Times]]:
 
 
 def sorting_grows(rows: Sequence[Row]) -> Sequence[Verdict]:
-    """Return whether Top-k takes longer for more elements, in proportion, and for more of them to select."""
-    sizes = {n: [own[key].select_s for key in sorted(own) if key[0] == "topk"] for n, own in times(rows).items()}
+    """Return whether Top-k takes longer for more elements, in proportion, and clearly so to select more of them."""
+    sizes = {n: [own[key] for key in sorted(own) if key[0] == "topk"] for n, own in times(rows).items()}
     if len(sizes) < 2:
         return []
     in_proportion = all(
-        b / a >= n / m / MUCH for (m, few), (n, many) in pairwise(sizes.items()) for a, b in zip(few, many, strict=True)
+        b.select_s / a.select_s >= n / m / MUCH
+        for (m, few), (n, many) in pairwise(sizes.items())
+        for a, b in zip(few, many, strict=True)
     )
-    with_k = all(a < b for own in sizes.values() for a, b in pairwise(own))
-    words = "; ".join(f"{n:,}: {', '.join(f'{1e3 * one:.3g}' for one in own)} ms" for n, own in sizes.items())
+    with_k = all(b.select_s - a.select_s > a.noise_s + b.noise_s for own in sizes.values() for a, b in pairwise(own))
+    words = "; ".join(f"{n:,}: {', '.join(f'{1e3 * one.select_s:.3g}' for one in own)} ms" for n, own in sizes.items())
     return [_said("micro.intro.sort_cost", both(in_proportion, with_k), f"{words} for more and more of them")]
 
 
