@@ -17,6 +17,8 @@ from ssfx.core.rows import Row
 
 TIMES = ("ms", "s", "x")
 """Units of times and of their ratios, which the error of simulated steps says something of."""
+GAINS = {"percent": 100.0, "fraction": 1.0}
+"""Units of gains, with what a gain of one is in them."""
 
 
 def verdicts(figures: Iterable[Figure], rows: Sequence[Row]) -> list[Verdict]:
@@ -101,11 +103,11 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     """Return the verdict, "within error" where a simulated time or speedup is no further off than simulated steps are.
 
     That is the mean of other papers' steps that send alike: neither agreement nor disagreement can be told. Gains in
-    percent are left out: a small difference of times is a large one of gains. A speedup is not tested where no effect
-    at all would pass, too: it is so small, or ours is a range that has both.
+    percent never are: a small difference of times is a large one of gains. A speedup or gain is not tested where no
+    effect at all would pass, too: it is so small, or ours is a range that has both.
     """
     unit = (claim.unit or "").partition("(")[0].strip()
-    if verdict.source != "simulated" or unit not in TIMES or trust is None:
+    if verdict.source != "simulated" or trust is None or unit not in (*TIMES, *GAINS):
         return verdict
     if verdict.stated is None or verdict.stated[0] != verdict.stated[1] or not verdict.stated[0] or not verdict.values:
         return verdict
@@ -114,10 +116,15 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
         return replace(verdict, outcome="not comparable", reason=why)
     if verdict.outcome != "disagrees":
         return verdict
-    off = max(abs(value / verdict.stated[0] - 1) for value in verdict.values)
+    # A gain of 5 % is a ratio of 1.05; a reduction is none, which leaves a part of a step that is small or not.
+    if unit in GAINS and claim.metric == "time_reduction":
+        return verdict
+    scale = GAINS.get(unit)
+    stated, *values = (1 + one / scale if scale else one for one in (verdict.stated[0], *verdict.values))
+    off = max(abs(value / stated - 1) for value in values)
     if off > trust.mean:
         return verdict
     why = f"{off:.0%} off, and other papers' steps are {trust.mean:.0%} off on average in simulation; {verdict.reason}"
-    if unit == "x" and abs(1 / verdict.stated[0] - 1) <= trust.mean:
+    if unit not in TIMES[:2] and abs(1 / stated - 1) <= trust.mean:
         return replace(verdict, outcome="not comparable", reason=f"{why}: no effect at all would pass, too")
-    return replace(verdict, outcome="within error", reason=why)
+    return verdict if scale else replace(verdict, outcome="within error", reason=why)
