@@ -19,6 +19,8 @@ TIMES = ("ms", "s", "x")
 """Units of times and of their ratios, which the error of simulated steps says something of."""
 GAINS = {"percent": 100.0, "fraction": 1.0}
 """Units of gains, with what a gain of one is in them."""
+OF_GAINS = ("throughput_speedup", "ratio")
+"""Metrics of claims that state a gain, or a growth, in those units."""
 
 
 def verdicts(figures: Iterable[Figure], rows: Sequence[Row]) -> list[Verdict]:
@@ -114,17 +116,18 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     if verdict.outcome == "partly" and unit == "x" and min(verdict.values) <= 1 <= max(verdict.values):
         why = f"{verdict.reason}: no effect at all would pass, too"
         return replace(verdict, outcome="not comparable", reason=why)
-    if verdict.outcome != "disagrees":
-        return verdict
-    # A gain of 5 % is a ratio of 1.05; a reduction is none, which leaves a part of a step that is small or not.
-    if unit in GAINS and claim.metric == "time_reduction":
+    # A gain of 5 % is a ratio of 1.05; a share or a reduction is none.
+    if verdict.outcome not in JUDGED or (unit in GAINS and claim.metric not in OF_GAINS):
         return verdict
     scale = GAINS.get(unit)
     stated, *values = (1 + one / scale if scale else one for one in (verdict.stated[0], *verdict.values))
     off = max(abs(value / stated - 1) for value in values)
     if off > trust.mean:
         return verdict
-    why = f"{off:.0%} off, and other papers' steps are {trust.mean:.0%} off on average in simulation; {verdict.reason}"
+    why = f"{off:.0%} off, and other papers' steps are {trust.mean:.0%} off on average in simulation"
+    why = "; ".join(filter(None, (why, verdict.reason)))
     if unit not in TIMES[:2] and abs(1 / stated - 1) <= trust.mean:
         return replace(verdict, outcome="not comparable", reason=f"{why}: no effect at all would pass, too")
-    return verdict if scale else replace(verdict, outcome="within error", reason=why)
+    if scale or verdict.outcome != "disagrees":
+        return verdict
+    return replace(verdict, outcome="within error", reason=why)
