@@ -1,5 +1,6 @@
 """Signs and ranks of gaps in long runs, the noise that they must stand out of, and what is said without rows."""
 
+from dataclasses import replace
 from math import log
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from evaluation.long_runs import long_row, others, seeds
 
 from experiments.common.evaluation.gaps import (
+    CEILING,
     UNCONVERGED,
     Gap,
     Task,
@@ -14,6 +16,7 @@ from experiments.common.evaluation.gaps import (
     judged_order,
     no_row,
     tasks,
+    there_is,
     trained,
     usual,
 )
@@ -262,3 +265,15 @@ def test_a_run_by_the_papers_rule_stands_for_its_scheme_where_there_is_one() -> 
     assert [row.run_id for row in own.methods["ssfusion_oi"]] == [row.run_id for row in ruled]
     (other,) = tasks(best, lambda row: row.case.scheme if usual(row) else "")
     assert len(other.methods["ssfusion_oi"]) == len(best)
+
+
+def test_a_task_that_every_method_ends_at_the_best_of_compares_none() -> None:
+    found = task(good=1.1, bad=1.1)
+    assert not found.at_ceiling  # dense training ends at 0.5
+    best = replace(found, methods={name: rows for name, rows in found.methods.items() if name != "ddp"})
+    assert best.at_ceiling
+    assert not best.knows("good", "bad")
+    assert there_is([best], "good") == CEILING
+    (verdict,) = judged_gaps([best], {"good": "a"}, PRINTED, "bad")
+    assert verdict.outcome == "not comparable"
+    assert "can do no better" in verdict.reason

@@ -31,6 +31,10 @@ UNSHARED = "too few shared seeds"
 """Said of a method whose seeds its baseline does not have."""
 SENT_MORE = "sent more"
 """Said of a method that sent far more of a small network than it was set to: the paper compares no such runs."""
+CEILING = "at the ceiling"
+"""Said of a method on a task that it, dense training and all others end at the best of: it tells none apart."""
+BEST = 0.995
+"""Accuracy or F1 from which on a run is at the best of its task."""
 LONG = long_runs.EXPERIMENT
 """The experiment of long runs."""
 RUNS: Mapping[str, Any] = {"experiment": LONG, "evaluate": True}
@@ -122,8 +126,20 @@ class Task:
         return [first[seed] - second[seed] for seed in self.shared(one, other)]
 
     def knows(self, *methods: str) -> bool:
-        """Return whether enough seeds have each of the methods, and none of them sent far more than was set."""
-        return len(self.shared(*methods)) >= FEWEST and not any(map(self.sent, methods))
+        """Return whether enough seeds have each of the methods, none of which sent far more than was set.
+
+        Where all methods end at the best, nothing is known of any.
+        """
+        enough = len(self.shared(*methods)) >= FEWEST
+        return enough and not self.at_ceiling and not any(map(self.sent, methods))
+
+    @property
+    def at_ceiling(self) -> bool:
+        """Whether several methods were run, and all of them end at the best that there is."""
+        rows = [row for own in self.methods.values() for row in own]
+        return len(self.methods) > 1 and all(
+            metric_of(row) != "perplexity" and (row.metrics[metric_of(row)] or 0.0) >= BEST for row in rows
+        )
 
     def sent(self, method: str) -> str:
         """Return what a method sent that sent far more than was set, "dense" or "93 %", else ""; see `sent_mark`."""
@@ -305,7 +321,7 @@ def judged_order(claim: str, pairs: Sequence[Compared], words: str | Sequence[Ta
 
 def no_row(claim: str, missing: Missing = ()) -> Verdict:
     """Return the verdict on a claim about methods, or a network, of which no long run compares, or too few do."""
-    if isinstance(missing, Mapping) and SENT_MORE in missing.values():
+    if isinstance(missing, Mapping) and {SENT_MORE, CEILING} & set(missing.values()):
         return Verdict(claim, "not comparable", "", "measured", "", lacking(missing), COMMAND, COST)
     return Verdict(claim, "not attempted", "", "none", "", f"{lacking(missing)}: {COMMAND}", COMMAND, COST)
 
@@ -324,14 +340,17 @@ def lacking(missing: Missing) -> str:
         ONE_SEED: "one seed of {}, two are needed",
         UNSHARED: "{} trained on other seeds than what it is compared with",
         SENT_MORE: "{} sent far more of our small network than was set",
+        CEILING: "{} ends where our small network can do no better, and so does every other method",
     }
     names = {why: ", ".join(name for name in known if known[name] == why) for why in words}
     return "; ".join(words[why].format(named) for why, named in names.items() if named) or f"{NO_ROW} yet"
 
 
 def there_is(found: Iterable[Task], method: str) -> str:
-    """Return what keeps a method from being compared in any of the tasks: NO_ROW, SENT_MORE, ONE_SEED or UNSHARED."""
+    """Return what keeps a method from being compared in any task: NO_ROW, SENT_MORE, CEILING, ONE_SEED or UNSHARED."""
     there = [task for task in found if task.methods.get(method)]
+    if there and all(task.at_ceiling for task in there):
+        return CEILING
     if there and all(task.sent(method) for task in there):
         return SENT_MORE
     most = max((len(task.by_seed(method)) for task in there), default=0)
