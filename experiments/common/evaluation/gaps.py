@@ -320,8 +320,11 @@ def judged_order(claim: str, pairs: Sequence[Compared], words: str | Sequence[Ta
 
 
 def no_row(claim: str, missing: Missing = ()) -> Verdict:
-    """Return the verdict on a claim about methods, or a network, of which no long run compares, or too few do."""
-    if isinstance(missing, Mapping) and {SENT_MORE, CEILING} & set(missing.values()):
+    """Return the verdict on a claim about methods, or a network, of which no long run compares, or too few do.
+
+    Where some were run, it was attempted, and the reason says what is missing.
+    """
+    if isinstance(missing, Mapping) and set(missing.values()) - {NO_ROW}:
         return Verdict(claim, "not comparable", "", "measured", "", lacking(missing), COMMAND, COST)
     return Verdict(claim, "not attempted", "", "none", "", f"{lacking(missing)}: {COMMAND}", COMMAND, COST)
 
@@ -361,7 +364,8 @@ def trained(rows: Sequence[Row]) -> str:
     """Return how long the runs trained, and on how many seeds at most, in words."""
     steps = sorted({row.case.steps for row in rows})
     said = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
-    return f"{said} steps, {len({row.case.seed for row in rows})} seeds"
+    seeds = len({row.case.seed for row in rows})
+    return f"{said} steps, {seeds} seed{'s' * (seeds > 1)}"
 
 
 def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], dense: str, stands_for: str) -> Verdict:

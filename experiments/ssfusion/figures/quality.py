@@ -108,7 +108,7 @@ def _fig2_verdicts(figure: Figure, rows: list[Row]) -> Sequence[Verdict]:
             paper,
             lambda name, paper=paper: f"{name} of the tensors joined in place of {paper}",  # type: ignore[misc]
         )
-    for task in standing_in(every, paper := DEGREE_PANELS["a"][1])[:1]:
+    for task in standing_in([one for one in anyhow if PER_TENSOR in one.methods], paper := DEGREE_PANELS["a"][1])[:1]:
         own = [float(row.metrics["top1"] or 0.0) for row in task.methods[PER_TENSOR]]
         why = f"the level of {task.words} in place of {paper}"
         found.append(
