@@ -24,12 +24,13 @@ def missing_row(scheme: str, rate: float | None, *, model: str = "resnet152_digi
     what = Case(
         experiment="missing_rate",
         model=model,
-        dataset={**MODELS, "resnet152_cifar10": "cifar10"}.get(model, "digits"),
+        dataset=MODELS.get(model, "digits"),
         scheme=scheme,
         cluster="local",
+        world_size=2,
         batch_size=4,
         compressor="dgc",
-        **{"world_size": 2, **fields},
+        **fields,
     )
     origin = Origin("measured", "Invented CPU, 2 cores", "2026-01-01T00:00:00+00:00")
     metrics = {"tensor_missing_rate": rate, "sparsify_s": 0.02, "iteration_s": 0.1}

@@ -101,7 +101,7 @@ def test_registries_need_no_torch() -> None:
     program = (
         "import sys\n"
         "from ssfx.lab.workloads import check_case, datasets, models\n"
-        "assert len(models.names()) == 57\n"
+        "assert len(models.names()) == 56\n"
         "here = {'digits', 'generated_questions', 'stdlib_text', 'synthetic'}\n"
         "assert {d.name for d in datasets if d.cls.here} == here\n"
         "assert all(m.summary and m.source for m in models)\n"
