@@ -329,12 +329,6 @@ def no_row(claim: str, missing: Missing = ()) -> Verdict:
     return Verdict(claim, "not attempted", "", "none", "", f"{lacking(missing)}: {COMMAND}", COMMAND, COST)
 
 
-def no_stand_in(claim: str, paper: str, tensors: int) -> Verdict:
-    """Return the verdict on a claim about a network for which none of ours with so many tensors stands."""
-    why = f"none of our networks that learn the task of {paper} has {tensors} tensors, on which fusion degrees differ"
-    return Verdict(claim, "not attempted", "", "none", "", why)
-
-
 def lacking(missing: Missing) -> str:
     """Return what is missing in words: what no long run has, one seed, other seeds, and what sent too much."""
     known = missing if isinstance(missing, Mapping) else dict.fromkeys(missing, NO_ROW)
