@@ -115,6 +115,8 @@ def test_a_speedup_is_not_tested_by_a_range_that_has_no_effect_in_it(ours, outco
         ("acpsgd.fig10.default_gain", 1.08, "disagrees"),  # a gain of 50 %
         ("mergecomp.table3.fp16.g8", 1.08, "not comparable"),  # of 6 %, of which no effect at all is as near
         ("acpsgd.fig11a.b16.ssgd", 1.08, "within error"),  # 2.4x
+        ("ssfusion.exp3.spars.bertl", 0.93, "within error"),  # of 48 % less, which leaves 52
+        ("ssfusion.exp3.spars.bertl", 0.7, "disagrees"),
         ("mergecomp.table2.dgc.y2.g8", 1 / 1.1, "not comparable"),  # 1.06x, of which no effect at all is as near
     ],
 )

@@ -76,6 +76,7 @@ def test_a_gain_that_is_smaller_than_the_error_is_not_tested(counted):
         single = one.stated and one.stated[0] == one.stated[1] and one.values and claim.metric in OF_GAINS
         if not (one.source == "simulated" and scale and trust and single):
             continue
+        scale *= OF_GAINS[claim.metric]
         stated, *values = (1 + value / scale for value in (one.stated[0], *one.values))
         near = max(abs(value / stated - 1) for value in values) <= trust.mean
         seen += near and abs(1 / stated - 1) <= trust.mean

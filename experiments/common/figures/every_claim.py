@@ -19,8 +19,8 @@ TIMES = ("ms", "s", "x")
 """Units of times and of their ratios, which the error of simulated steps says something of."""
 GAINS = {"percent": 100.0, "fraction": 1.0}
 """Units of gains, with what a gain of one is in them."""
-OF_GAINS = ("throughput_speedup", "ratio")
-"""Metrics of claims that state a gain, or a growth, in those units."""
+OF_GAINS = {"throughput_speedup": 1, "ratio": 1, "time_reduction": -1}
+"""Metrics of claims that state a gain, a growth or a reduction in those units, with the sign of what it is over one."""
 
 
 def verdicts(figures: Iterable[Figure], rows: Sequence[Row]) -> list[Verdict]:
@@ -105,8 +105,9 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     """Return the verdict, "within error" where a simulated time or speedup is no further off than simulated steps are.
 
     That is the mean of other papers' steps that send alike: neither agreement nor disagreement can be told. Gains in
-    percent never are: a small difference of times is a large one of gains. A speedup or gain is not tested where no
-    effect at all would pass, too: it is so small, or ours is a range that has both.
+    percent never are, as a small difference of times is a large one of gains; of a reduction, what it leaves is. A
+    speedup or gain is not tested where no effect at all would pass, too: it is so small, or ours is a range that has
+    both.
     """
     unit = (claim.unit or "").partition("(")[0].strip()
     if verdict.source != "simulated" or trust is None or unit not in (*TIMES, *GAINS):
@@ -116,10 +117,10 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     if verdict.outcome == "partly" and unit == "x" and min(verdict.values) <= 1 <= max(verdict.values):
         why = f"{verdict.reason}: no effect at all would pass, too"
         return replace(verdict, outcome="not comparable", reason=why)
-    # A gain of 5 % is a ratio of 1.05; a share or a reduction is none.
     if verdict.outcome not in JUDGED or (unit in GAINS and claim.metric not in OF_GAINS):
         return verdict
-    scale = GAINS.get(unit)
+    # A gain of 5 % is a ratio of 1.05, a reduction by 5 % one of 0.95; a share is none.
+    scale = GAINS.get(unit, 0.0) * OF_GAINS.get(claim.metric, 1)
     stated, *values = (1 + one / scale if scale else one for one in (verdict.stated[0], *verdict.values))
     off = max(abs(value / stated - 1) for value in values)
     if off > trust.mean:
@@ -128,6 +129,6 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     why = "; ".join(filter(None, (why, verdict.reason)))
     if unit not in TIMES[:2] and abs(1 / stated - 1) <= trust.mean:
         return replace(verdict, outcome="not comparable", reason=f"{why}: no effect at all would pass, too")
-    if scale or verdict.outcome != "disagrees":
+    if scale > 0 or verdict.outcome != "disagrees":
         return verdict
     return replace(verdict, outcome="within error", reason=why)
