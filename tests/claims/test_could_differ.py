@@ -97,7 +97,7 @@ def test_rows_can_move_every_value_and_refute_every_agreement(monkeypatch):
             values[one.claim, one.source, one.calibration].add(one.ours)
     from_rows = ("measured", "emulated", "simulated")
     tested = {key: one for key, one in first.items() if one.outcome in JUDGED and one.source in from_rows}
-    assert len(tested) > 250
+    assert len(tested) > 240
     nowhere = "in 0 of"  # an order of many times rarely holds by chance
     still = [key for key, one in tested.items() if values[key] <= {one.ours} and not one.ours.startswith(nowhere)]
     assert still == []

@@ -13,6 +13,7 @@ SETTINGS = {
     "lstm_wikitext2_small": ("wikitext2_small", 4, "perplexity"),
     "resnet20_cifar10": ("cifar10", 8, "top1"),
     "gpt2_small_wikitext2": ("wikitext2_small", 4, "perplexity"),
+    "bert_mini": ("generated_questions", 16, "f1"),
 }
 STEPS = (500, 1000, 1500, 2000)
 NOISE = 0.01
@@ -58,10 +59,12 @@ def seeds(scheme: str, quality: float, count: int = 2, **given: Any) -> list[Row
     return [long_row(scheme, quality, seed, **given) for seed in range(count)]
 
 
-def others(model: str = "vgg_small_cifar10", quality: float = 0.5) -> list[Row]:
+def others(model: str = "vgg_small_cifar10", quality: float = 0.5, **given: Any) -> list[Row]:
     """Return rows of methods that no paper's figure shows, from which the noise of a seed is known."""
     return [
         row
         for density in (0.5, 0.4, 0.3, 0.2, 0.15, 0.1)
-        for row in seeds("per_tensor", quality, model=model, compressor="topk", density=density, memory="residual")
+        for row in seeds(
+            "per_tensor", quality, model=model, compressor="topk", density=density, memory="residual", **given
+        )
     ]

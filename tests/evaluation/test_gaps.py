@@ -1,12 +1,25 @@
 """Signs and ranks of gaps in long runs, the noise that they must stand out of, and what is said without rows."""
 
+from dataclasses import replace
 from math import log
 from typing import Any
 
 import pytest
 from evaluation.long_runs import long_row, others, seeds
 
-from experiments.common.evaluation.gaps import UNCONVERGED, Gap, Task, judged_gaps, judged_order, no_row, tasks, trained
+from experiments.common.evaluation.gaps import (
+    CEILING,
+    UNCONVERGED,
+    Gap,
+    Task,
+    judged_gaps,
+    judged_order,
+    no_row,
+    tasks,
+    there_is,
+    trained,
+    usual,
+)
 from experiments.common.evaluation.noise import t95
 from ssfx.core.rows import Row
 
@@ -45,7 +58,10 @@ def test_without_another_method_the_sign_is_partly_and_a_single_seed_says_nothin
     assert outcomes(bad=0.7) == {"a": "not attempted", "b": "disagrees"}
     alone = [*others(), *seeds("ddp", 0.5), long_row("oktopk", 0.3)]
     found = tasks(alone, lambda row: NAMES.get(row.case.scheme, ""))
-    assert {one.outcome for one in judged_gaps(found, CLAIMS, PRINTED)} == {"not attempted"}
+    assert {one.claim: one.outcome for one in judged_gaps(found, CLAIMS, PRINTED)} == {
+        "a": "not attempted",
+        "b": "not comparable",  # one seed was run, and is not enough
+    }
 
 
 def test_a_method_that_sent_far_more_than_it_was_set_to_is_not_compared() -> None:
@@ -221,9 +237,9 @@ def test_one_seed_is_not_called_no_row() -> None:
     }
     alone = tasks([*seeds("oktopk", 0.3), long_row("ddp", 0.5)], lambda row: NAMES.get(row.case.scheme, ""))
     (dense, *_) = judged_gaps(alone, {"bad": "b"}, PRINTED)
-    assert dense.reason.startswith("one seed of ddp, two are needed: ssfx")
+    assert (dense.outcome, dense.reason) == ("not comparable", "one seed of ddp, two are needed")
     several = no_row("x", {"MiCRO": "no long row", "OMGS": "one seed", "Cupcake": "one seed"})
-    assert several.reason.startswith("no long row of MiCRO yet; one seed of OMGS, Cupcake, two are needed: ssfx run")
+    assert several.reason == "no long row of MiCRO yet; one seed of OMGS, Cupcake, two are needed"
     order = judged_order("x", [("a over b", Gap(0.1, 0.02), "above")], "2,000 steps", {"OMGS": "one seed"})
     assert order.reason.endswith("Not decided: one seed of OMGS, two are needed.")
     assert "noise of seeds is unknown" in judged_order("x", [("a over b", Gap(0.1, None), "above")], "2").reason
@@ -242,3 +258,25 @@ def test_tasks_are_told_apart_and_the_longest_comes_first() -> None:
 
 def test_the_quantile_of_students_t() -> None:
     assert [t95(freedom) for freedom in (6, 10, 20, 1000)] == pytest.approx([2.447, 2.228, 2.086, 1.962], abs=0.005)
+
+
+def test_a_run_by_the_papers_rule_stands_for_its_scheme_where_there_is_one() -> None:
+    sparse: dict[str, Any] = {"compressor": "dgc", "density": 0.01, "memory": "residual"}
+    best = seeds("ssfusion_oi", 0.5, **sparse)
+    ruled = seeds("ssfusion_oi", 0.4, scheme_options={"rule": "paper"}, **sparse)
+    (own,) = tasks([*best, *ruled], lambda row: row.case.scheme if usual(row) else "")
+    assert [row.run_id for row in own.methods["ssfusion_oi"]] == [row.run_id for row in ruled]
+    (other,) = tasks(best, lambda row: row.case.scheme if usual(row) else "")
+    assert len(other.methods["ssfusion_oi"]) == len(best)
+
+
+def test_a_task_that_every_method_ends_at_the_best_of_compares_none() -> None:
+    found = task(good=1.1, bad=1.1)
+    assert not found.at_ceiling  # dense training ends at 0.5
+    best = replace(found, methods={name: rows for name, rows in found.methods.items() if name != "ddp"})
+    assert best.at_ceiling
+    assert not best.knows("good", "bad")
+    assert there_is([best], "good") == CEILING
+    (verdict,) = judged_gaps([best], {"good": "a"}, PRINTED, "bad")
+    assert verdict.outcome == "not comparable"
+    assert "can do no better" in verdict.reason

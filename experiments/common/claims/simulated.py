@@ -11,7 +11,7 @@ from math import isfinite
 
 from experiments.common.claims.evidence import MODELS, NEAR
 from experiments.common.claims.ledger import USED, PaperClaim, claims_by_id, claims_of, used_by
-from experiments.common.claims.values import LEADS, METHODS, pairs, values
+from experiments.common.claims.values import METHODS, leads, pairs, values
 from experiments.common.claims.verdicts import Outcome, Verdict, outcome_of, outcome_of_order
 from ssfx.advice.trust import trust_besides
 from ssfx.core.rows import Row
@@ -96,9 +96,8 @@ def _verdict(claim: PaperClaim, calibration: str, there: Sequence[Cell], given: 
     close = ""
     if claim.metric == "ordering":
         outcome = "agrees" if all(given) else "disagrees"
-        if claim.id in LEADS:
-            leads = [lead for cell in there for lead in LEADS[claim.id](cell) or ()]
-            outcome, close = outcome_of_order(leads, error_of(calibration, claim.id))
+        if every := [lead for own in leads(claim, there) for lead in own]:
+            outcome, close = outcome_of_order(every, error_of(calibration, claim.id))
         here, paper = f"in {sum(given):.0f} of {len(given)}", "holds"
     else:
         outcome = outcome_of(stated, ends, FITTED if _is_growth(claim) else NEAR if stated[0] == stated[1] else 0.0)

@@ -37,10 +37,17 @@ Rule = Callable[[PaperClaim, Sequence[Cell]], Iterable[float]]
 
 def values(claim: PaperClaim, cells: Sequence[Cell]) -> list[float]:
     """Return what the cells give for a claim, setting by setting; nothing where no rule leads from cells to it."""
-    if claim.id in LEADS:
-        return [float(all(lead > 0 for lead in leads)) for leads in map(LEADS[claim.id], cells) if leads is not None]
+    if orders := leads(claim, cells):
+        return [float(all(lead > 0 for lead in own)) for own in orders]
     rule = _RULES.get(claim.id) or _METRICS.get(claim.metric)
     return list(rule(claim, cells)) if rule else []
+
+
+def leads(claim: PaperClaim, cells: Sequence[Cell]) -> list[list[float]]:
+    """Return by how much each is ahead of the next, as a share, order by order; nothing for claims of no order."""
+    if claim.id in ACROSS:
+        return [own for own in ACROSS[claim.id](claim, cells) if own]
+    return [own for own in map(LEADS[claim.id], cells) if own is not None] if claim.id in LEADS else []
 
 
 def _speedup(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
@@ -100,12 +107,11 @@ def _variant_order(cell: Cell) -> list[float] | None:
     return [a / b - 1 for a, b in pairwise(cell.value(scheme, SPEED) for scheme in VARIANTS)]
 
 
-def _gap_widens(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+def _gap_widens(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[list[float]]:
     by_size = sorted(cells, key=lambda cell: (cell.case.model, cell.case.world_size))
     for _, group in groupby(by_size, key=lambda cell: cell.case.model):
         gains = [mean(speedups) for cell in group if (speedups := list(_speedup(claim, [cell])))]
-        if len(gains) > 1:
-            yield float(all(a < b for a, b in pairwise(gains)))
+        yield [(1 + b) / (1 + a) - 1 for a, b in pairwise(gains)]
 
 
 def _dense_order(cell: Cell) -> list[float] | None:
@@ -117,12 +123,11 @@ def _dense_order(cell: Cell) -> list[float] | None:
     return [min(reducing) / max(gathering) - 1]
 
 
-def _more_on_slow_networks(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
+def _more_on_slow_networks(_: PaperClaim, cells: Sequence[Cell]) -> Iterator[list[float]]:
     by_rate = sorted(cells, key=lambda cell: float(cell.options.get("inter.gbps", "inf")))
     both = [cell for cell in by_rate if {"ssfusion_oi", "ssfusion_o"} <= set(cell.rows)]
     gains = [cell.value("ssfusion_oi", SPEED) / cell.value("ssfusion_o", SPEED) for cell in both]
-    if len(gains) > 1:
-        yield float(all(a > b for a, b in pairwise(gains)))
+    yield [a / b - 1 for a, b in pairwise(gains)]
 
 
 def _close(claim: PaperClaim, cells: Sequence[Cell]) -> Iterator[float]:
@@ -171,11 +176,9 @@ _METRICS: dict[str, Rule] = {
 _RULES: dict[str, Rule] = {
     "ssfusion.exp3.spardl_backward": _spardl_backward,
     "ssfusion.exp3.spars.close": _close,
-    "ssfusion.exp7.gap_widens": _gap_widens,
     "ssfusion.exp7.ratio40": _smaller_cards,
     "ssfusion.fig9.ar_marginal": _growth,
     "ssfusion.fig9.linear": _growth,
-    "ssfusion.ssfusion_i.slow_networks": _more_on_slow_networks,
 }
 LEADS: dict[str, Callable[[Cell], list[float] | None]] = {
     "ssfusion.exp1.variant_order": _variant_order,
@@ -184,3 +187,8 @@ LEADS: dict[str, Callable[[Cell], list[float] | None]] = {
     **{f"ssfusion.exp{number}.best": _best for number in (1, 4, 5, 6)},
 }
 """By claim of an order: how much faster each scheme is than the next one, as a share; None where one is missing."""
+ACROSS: dict[str, Callable[[PaperClaim, Sequence[Cell]], Iterable[list[float]]]] = {
+    "ssfusion.exp7.gap_widens": _gap_widens,
+    "ssfusion.ssfusion_i.slow_networks": _more_on_slow_networks,
+}
+"""The same of orders of gains, each in another setting."""

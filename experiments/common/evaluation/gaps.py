@@ -31,6 +31,10 @@ UNSHARED = "too few shared seeds"
 """Said of a method whose seeds its baseline does not have."""
 SENT_MORE = "sent more"
 """Said of a method that sent far more of a small network than it was set to: the paper compares no such runs."""
+CEILING = "at the ceiling"
+"""Said of a method on a task that it, dense training and all others end at the best of: it tells none apart."""
+BEST = 0.995
+"""Accuracy or F1 from which on a run is at the best of its task."""
 LONG = long_runs.EXPERIMENT
 """The experiment of long runs."""
 RUNS: Mapping[str, Any] = {"experiment": LONG, "evaluate": True}
@@ -85,6 +89,8 @@ class Gap:
         return f"{100 * expm1(self.mean):+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
+PAPERS_RULE = ("rule", "paper")
+"""The option of a scheme that runs it as its paper does, where by default it takes the best that it knows."""
 Compared = tuple[str, Gap, Wanted]
 """What is compared, the gap, and what the paper has."""
 
@@ -120,8 +126,20 @@ class Task:
         return [first[seed] - second[seed] for seed in self.shared(one, other)]
 
     def knows(self, *methods: str) -> bool:
-        """Return whether enough seeds have each of the methods, and none of them sent far more than was set."""
-        return len(self.shared(*methods)) >= FEWEST and not any(map(self.sent, methods))
+        """Return whether enough seeds have each of the methods, none of which sent far more than was set.
+
+        Where all methods end at the best, nothing is known of any.
+        """
+        enough = len(self.shared(*methods)) >= FEWEST
+        return enough and not self.at_ceiling and not any(map(self.sent, methods))
+
+    @property
+    def at_ceiling(self) -> bool:
+        """Whether several methods were run, and all of them end at the best that there is."""
+        rows = [row for own in self.methods.values() for row in own]
+        return len(self.methods) > 1 and all(
+            metric_of(row) != "perplexity" and (row.metrics[metric_of(row)] or 0.0) >= BEST for row in rows
+        )
 
     def sent(self, method: str) -> str:
         """Return what a method sent that sent far more than was set, "dense" or "93 %", else ""; see `sent_mark`."""
@@ -169,7 +187,7 @@ def tasks(
     on other numbers of ranks than most of their network, which the law of steps is about, but `across_ranks`.
     """
     chosen = score or log_quality
-    rows = list(rows)
+    rows = as_papers_ran(list(rows))
     if not across_ranks:
         long = [row for row in rows if row.case.experiment == long_runs.EXPERIMENT]
         others = [row for row in rows if row.case.experiment != long_runs.EXPERIMENT]
@@ -198,8 +216,18 @@ def task_of(found: Sequence[Task], word: str) -> Task | None:
 
 
 def usual(row: Row) -> bool:
-    """Return whether a run feeds back errors where its compressor has them to be, and sets no option of its scheme."""
-    return long_runs.usual_memory(row) and not row.case.scheme_options
+    """Return whether a run feeds errors back where they are to be, and sets no option but its paper's rule."""
+    return long_runs.usual_memory(row) and all(one == PAPERS_RULE for one in row.case.scheme_options.items())
+
+
+def as_papers_ran(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows but those of a scheme's own best, where a run by its paper's rule is of the same network."""
+    by_rule = {(row.case.model, row.case.scheme) for row in rows if PAPERS_RULE in row.case.scheme_options.items()}
+    return [
+        row
+        for row in rows
+        if (row.case.model, row.case.scheme) not in by_rule or PAPERS_RULE in row.case.scheme_options.items()
+    ]
 
 
 def log_quality(row: Row) -> float:
@@ -292,15 +320,13 @@ def judged_order(claim: str, pairs: Sequence[Compared], words: str | Sequence[Ta
 
 
 def no_row(claim: str, missing: Missing = ()) -> Verdict:
-    """Return the verdict on a claim about methods, or a network, of which no long run compares, or too few do."""
-    if isinstance(missing, Mapping) and SENT_MORE in missing.values():
+    """Return the verdict on a claim about methods, or a network, of which no long run compares, or too few do.
+
+    Where some were run, it was attempted, and the reason says what is missing.
+    """
+    if isinstance(missing, Mapping) and set(missing.values()) - {NO_ROW}:
         return Verdict(claim, "not comparable", "", "measured", "", lacking(missing), COMMAND, COST)
     return Verdict(claim, "not attempted", "", "none", "", f"{lacking(missing)}: {COMMAND}", COMMAND, COST)
-
-
-def no_stand_in(claim: str, paper: str) -> Verdict:
-    """Return the verdict on a claim about a network for which none of the long runs stands."""
-    return Verdict(claim, "not attempted", "", "none", "", f"no long run stands for {paper}: none learns its task")
 
 
 def lacking(missing: Missing) -> str:
@@ -311,14 +337,17 @@ def lacking(missing: Missing) -> str:
         ONE_SEED: "one seed of {}, two are needed",
         UNSHARED: "{} trained on other seeds than what it is compared with",
         SENT_MORE: "{} sent far more of our small network than was set",
+        CEILING: "{} ends where our small network can do no better, and so does every other method",
     }
     names = {why: ", ".join(name for name in known if known[name] == why) for why in words}
     return "; ".join(words[why].format(named) for why, named in names.items() if named) or f"{NO_ROW} yet"
 
 
 def there_is(found: Iterable[Task], method: str) -> str:
-    """Return what keeps a method from being compared in any of the tasks: NO_ROW, SENT_MORE, ONE_SEED or UNSHARED."""
+    """Return what keeps a method from being compared in any task: NO_ROW, SENT_MORE, CEILING, ONE_SEED or UNSHARED."""
     there = [task for task in found if task.methods.get(method)]
+    if there and all(task.at_ceiling for task in there):
+        return CEILING
     if there and all(task.sent(method) for task in there):
         return SENT_MORE
     most = max((len(task.by_seed(method)) for task in there), default=0)
@@ -329,7 +358,8 @@ def trained(rows: Sequence[Row]) -> str:
     """Return how long the runs trained, and on how many seeds at most, in words."""
     steps = sorted({row.case.steps for row in rows})
     said = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
-    return f"{said} steps, {len({row.case.seed for row in rows})} seeds"
+    seeds = len({row.case.seed for row in rows})
+    return f"{said} steps, {seeds} seed{'s' * (seeds > 1)}"
 
 
 def _judged(claim: str, method: str, known: Task, printed: Mapping[str, float], dense: str, stands_for: str) -> Verdict:

@@ -90,7 +90,8 @@ def complete(
 ) -> Sequence[Verdict]:
     """Return the verdicts with the command that gives them, and one more for every claim of the artifacts without one.
 
-    The ledger's `not_here`, else `reason`, says why those were not attempted. ValueError for a verdict on a claim of
+    The ledger's `not_comparable` says why one of those compares nothing, its `not_here`, else `reason`, why the others
+    were not attempted. ValueError for a verdict on a claim of
     another artifact, or for two of one claim from one source and calibration.
     """
     claims = {claim.id: claim for artifact in artifacts for claim in claims_of(artifact)}
@@ -103,7 +104,9 @@ def complete(
     judged = {verdict.claim for verdict in by_key.values()}
     for claim_id in claims:
         if claim_id not in judged:
-            why = claims[claim_id].not_here or reason or f"no rows yet: {command}"
-            by_key[claim_id, "none", ""] = replace(absent(claim_id, why), command=command, cost=cost)
+            known = claims[claim_id]
+            why = known.not_comparable or known.not_here or reason or f"no rows yet: {command}"
+            outcome: Outcome = "not comparable" if known.not_comparable else "not attempted"
+            by_key[claim_id, "none", ""] = replace(absent(claim_id, why, outcome), command=command, cost=cost)
     place = {claim_id: i for i, claim_id in enumerate(claims)}
     return sorted(by_key.values(), key=lambda verdict: (place[verdict.claim], verdict.source, verdict.calibration))

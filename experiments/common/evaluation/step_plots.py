@@ -171,6 +171,7 @@ class Parts:
 
     def __call__(self, what: Figure, rows: list[Row]) -> Picture | None:
         """Return a panel of stacked bars for each; None without rows."""
+        rows = [row for row in rows if row.origin.kind == "simulated"]
         known = {
             title: {method: by for method, by in methods.items() if by} for title, methods in self.parts(rows).items()
         }
@@ -209,7 +210,7 @@ class Parts:
 
         keys = {label: Patch(facecolor=colour) for label, colour in PARTS.values()}
         _finish(figure, rows, keys, hatched=len({line["origin"] for line in table}) > 1)
-        return figure, table
+        return figure, table, rows
 
 
 def parts_s(row: Row) -> dict[str, float]:

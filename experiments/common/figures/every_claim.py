@@ -17,6 +17,10 @@ from ssfx.core.rows import Row
 
 TIMES = ("ms", "s", "x")
 """Units of times and of their ratios, which the error of simulated steps says something of."""
+GAINS = {"percent": 100.0, "fraction": 1.0}
+"""Units of gains, with what a gain of one is in them."""
+OF_GAINS = {"throughput_speedup": 1, "ratio": 1, "time_reduction": -1}
+"""Metrics of claims that state a gain, a growth or a reduction in those units, with the sign of what it is over one."""
 
 
 def verdicts(figures: Iterable[Figure], rows: Sequence[Row]) -> list[Verdict]:
@@ -47,6 +51,9 @@ def verdicts(figures: Iterable[Figure], rows: Sequence[Row]) -> list[Verdict]:
                 by_claim[real.claim].append(real)
     for name, claim in claims.items():
         if not by_claim[name]:
+            if claim.contradiction:
+                by_claim[name].append(Verdict(name, "not comparable", "", "none", reason=claim.contradiction))
+                continue
             why = broken.get(name) or broken.get(claim.artifact) or why_not_attempted(claim)
             by_claim[name].append(Verdict(name, "not attempted", "", "none", reason=why))
     return [verdict for several in by_claim.values() for verdict in several]
@@ -59,8 +66,6 @@ def headlines(figures: Iterable[Figure], rows: Sequence[Row]) -> Mapping[str, Ve
 
 def why_not_attempted(claim: PaperClaim) -> str:
     """Return in one sentence why nothing of ssfx speaks to a claim."""
-    if claim.verified == "disagrees" and claim.issue:
-        return f"The paper's own numbers contradict this one ({claim.issue}), so nothing was run for it."
     if claim.type == "setup":
         return "It says how the paper set its experiments up, which is taken over as a setting and not measured."
     if claim.type == "background":
@@ -100,18 +105,30 @@ def within_error(verdict: Verdict, claim: PaperClaim, trust: Trust | None) -> Ve
     """Return the verdict, "within error" where a simulated time or speedup is no further off than simulated steps are.
 
     That is the mean of other papers' steps that send alike: neither agreement nor disagreement can be told. Gains in
-    percent are left out: a small difference of times is a large one of gains. A speedup that is so small that no effect
-    at all would pass, too, is not tested.
+    percent never are, as a small difference of times is a large one of gains; of a reduction, what it leaves is. A
+    speedup or gain is not tested where no effect at all would pass, too: it is so small, or ours is a range that has
+    both.
     """
     unit = (claim.unit or "").partition("(")[0].strip()
-    if verdict.source != "simulated" or verdict.outcome != "disagrees" or unit not in TIMES or trust is None:
+    if verdict.source != "simulated" or trust is None or unit not in (*TIMES, *GAINS):
         return verdict
     if verdict.stated is None or verdict.stated[0] != verdict.stated[1] or not verdict.stated[0] or not verdict.values:
         return verdict
-    off = max(abs(value / verdict.stated[0] - 1) for value in verdict.values)
+    if verdict.outcome == "partly" and unit == "x" and min(verdict.values) <= 1 <= max(verdict.values):
+        why = f"{verdict.reason}: no effect at all would pass, too"
+        return replace(verdict, outcome="not comparable", reason=why)
+    if verdict.outcome not in JUDGED or (unit in GAINS and claim.metric not in OF_GAINS):
+        return verdict
+    # A gain of 5 % is a ratio of 1.05, a reduction by 5 % one of 0.95; a share is none.
+    scale = GAINS.get(unit, 0.0) * OF_GAINS.get(claim.metric, 1)
+    stated, *values = (1 + one / scale if scale else one for one in (verdict.stated[0], *verdict.values))
+    off = max(abs(value / stated - 1) for value in values)
     if off > trust.mean:
         return verdict
-    why = f"{off:.0%} off, and other papers' steps are {trust.mean:.0%} off on average in simulation; {verdict.reason}"
-    if unit == "x" and abs(1 / verdict.stated[0] - 1) <= trust.mean:
+    why = f"{off:.0%} off, and other papers' steps are {trust.mean:.0%} off on average in simulation"
+    why = "; ".join(filter(None, (why, verdict.reason)))
+    if unit not in TIMES[:2] and abs(1 / stated - 1) <= trust.mean:
         return replace(verdict, outcome="not comparable", reason=f"{why}: no effect at all would pass, too")
+    if scale > 0 or verdict.outcome != "disagrees":
+        return verdict
     return replace(verdict, outcome="within error", reason=why)

@@ -61,6 +61,7 @@ METHODS: dict[str, Callable[[str, int], PaperMethod]] = {
     "Y=1": lambda compressor, _: _sparse("fused_all", compressor),
     "Y=2": lambda compressor, _: _sparse("mergecomp", compressor),
     "Y=3": lambda compressor, _: _sparse("mergecomp", compressor, max_groups=3),
+    "Y=4": lambda compressor, _: _sparse("mergecomp", compressor, max_groups=4),
     "even split": lambda compressor, tensors: _sparse("mergecomp", compressor, cuts=tensors // 2),
 }
 """The baseline with PyTorch's buckets, every tensor on its own, and MergeComp with as many groups.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.common.claims.verdicts import Verdict, counted, span
-from experiments.common.evaluation.artifacts import CONFIGURED, Answer, Claims, Judged
+from experiments.common.evaluation.artifacts import CONFIGURED, Answer, Claims, Judged, both
 from experiments.common.evaluation.configured import cluster, conf, settings
 from experiments.common.evaluation.gpu_times import COMMAND, COST, NAME, OTHER_CARD, times_ms
 from experiments.common.evaluation.judging import absent, says
@@ -25,6 +25,8 @@ from ssfx.compressors import build
 from ssfx.compressors.memories import memories
 from ssfx.core.errors import SsfxError
 from ssfx.core.rows import Row
+from ssfx.lab.workloads.base import models
+from ssfx.lab.workloads.samples import networks
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.planning.plan import Plan
 from ssfx.schemes import schemes
@@ -211,11 +213,23 @@ FIG3 = Figure(
 NO_MASK_RCNN = (
     "Mask R-CNN is not simulated: how many regions it works on, and which tensors it trains, is not stated (MC-03)"
 )
+
+
+def _few_tensors(rows: list[Row]) -> dict[str, Answer]:
+    """Answer whether Mask R-CNN trains fewer tensors than the paper's other networks, in both ways of training it."""
+    every, backbone = networks()["mask_rcnn"]["size"][1], model_work("resnet50").tensors
+    norms = sum(len(spec.shape) == 1 for spec in backbone) - 1  # but for the bias of the classifier
+    stem = sum(len(spec.shape) == 4 and spec.name.startswith(("conv1", "layer1")) for spec in backbone)
+    frozen, fewest = every - norms - stem, len(backbone)
+    words = f"{every} tensors, {frozen} with frozen norms and stem; ResNet50 has {fewest}"
+    return {"mergecomp.intro.fewtensors": (both(every < fewest, frozen < fewest), words)}
+
+
 FIG6 = Figure(
     "mergecomp.fig6",
     "Scaling factors of Mask R-CNN",
     Claims("The paper's printed numbers; nothing was run here."),
-    Judged(reason=NO_MASK_RCNN),
+    Judged(_few_tensors, reason=NO_MASK_RCNN),
 )
 
 
@@ -336,12 +350,21 @@ def qsgd_bits() -> float:
     return round(8 * build("qsgd").layout(numel, 1.0).code_bytes / numel, 6)
 
 
+def groups_tried() -> set[int]:
+    """Return the most groups that MergeComp is simulated with, where it searches."""
+    default = int(schemes["mergecomp"].options({"compressor": "dgc"}).max_groups)  # type: ignore[attr-defined]
+    also = conf("experiment", "mergecomp_groups")["experiment"]["also"]
+    return {default, *next(one["scheme.max_groups"] for one in also if "scheme.max_groups" in one)}
+
+
 def _setup(rows: list[Row]) -> dict[str, Answer]:
     """Return a verdict on every setting, and on the definition of the scaling factor."""
     here = {
         "mergecomp.setup.pcie_lanes": cluster("mergecomp_pcie").intra.gbps / PCIE_3_GBPS_PER_LANE,
         "mergecomp.setup.sparsity": 100 * (1 - conf("experiment", "mergecomp_groups")["density"]),
         "mergecomp.setup.qsgd_bits": qsgd_bits(),
+        "mergecomp.setup.models": float(sum(name in models for name in (*NETWORKS.values(), "mask_rcnn"))),
+        "mergecomp.setup.Ys": float(len(groups_tried())),
     }
     found = settings("mergecomp.text.setup", here, but=["mergecomp.def.sf"])
     return {**{one.claim: one for one in found}, "mergecomp.def.sf": ("agrees", "T_n / (n T_1)")}

@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from experiments.common.claims.ledger import claims_by_id
+from experiments.common.claims.ledger import claims_by_id, claims_of
 from experiments.common.claims.verdicts import counted
+from experiments.common.evaluation import selection_times
 from experiments.common.evaluation.artifacts import CONFIGURED, Answer, Claims, Judged
-from experiments.common.evaluation.configured import bytes_per_element, settings
+from experiments.common.evaluation.configured import settings
 from experiments.common.evaluation.selection_example import DENSITY, SPARSIFIERS, WORKERS, run
 from experiments.common.figures.figure import Figure, Sketch
 from experiments.common.figures.style import Axes, Table
@@ -17,6 +18,7 @@ from ssfx.collectives.micro import partition_of, threshold_scale
 from ssfx.collectives.primitives import split_starts
 from ssfx.compressors import build
 from ssfx.compressors.hard_threshold import threshold_for
+from ssfx.config.groups import choices
 from ssfx.core.rows import Row
 from ssfx.perf_model.operator_counts import model_work
 
@@ -130,7 +132,6 @@ FIG3 = Figure(
 # ---- Table I: weaknesses of sparsifiers, the rules of the methods worked through on made-up gradients ----------------
 
 NAMES = {"topk": "Top-k", "cltk": "CLT-k", "hardthr": "hard threshold", "sidco": "SIDCo", "micro": "MiCRO"}
-OURS = {"topk": "topk", "cltk": "cltk", "hardthr": "hard_threshold", "sidco": "sidco"}
 CRITERIA = {
     "buildup": "gradient build-up",
     "density": "unpredictable high density",
@@ -186,9 +187,7 @@ def _table1_answers(rows: list[Row]) -> dict[str, Answer]:
         found |= {
             f"{start}.{one}": ((word(f"{start}.{one}") == "yes") == yes, is_) for one, (yes, is_) in cells.items()
         }
-        moved = f"{bytes_per_element(OURS[key]):.0f} bytes moved per element" if key in OURS else ""
-        found[f"{start}.selection"] = moved or f"1/{WORKERS} of the elements read"
-    return found
+    return found | selection_times.cells(rows, {one.id: word(one.id) for one in claims_of("micro.table1")})
 
 
 TABLE1 = Figure(
@@ -197,9 +196,12 @@ TABLE1 = Figure(
     Tabular(
         {"sparsifier": "sparsifier", "criterion": "criterion", "paper": "paper", "here": "ssfx", "outcome": "outcome"},
         _table1,
-        "Computed by ssfx: rules of its compressors on made-up gradients, last quarter of the steps; no training run.",
+        "Computed by ssfx: rules of its compressors on made-up gradients, last quarter of the steps; no training run. "
+        "Costs: torch's operators on one CPU core.",
     ),
     Judged(_table1_answers),
+    needs={"experiment": selection_times.EXPERIMENT},
+    command=selection_times.COMMAND,
 )
 
 
@@ -222,6 +224,8 @@ def _table2(figure: Figure, rows: list[Row]) -> Table:
     return table
 
 
+CIFAR = {"cifar10", "cifar100"} & set(choices("dataset"))
+MODELS = ("resnet18", "googlenet", "senet18")
 COLUMNS = {"model": "model"}
 for _key, _words in SETTINGS.items():
     COLUMNS |= {f"paper_{_key}": "paper:\n" + _words, _key: "ssfx"}
@@ -229,7 +233,7 @@ TABLE2 = Figure(
     "micro.table2",
     "Settings of every model",
     Tabular(COLUMNS, _table2, CONFIGURED.origin),
-    Judged(lambda _: settings("micro.table2")),
+    Judged(lambda _: settings("micro.table2", {f"micro.table2.{model}.nds": float(len(CIFAR)) for model in MODELS})),
 )
 
 

@@ -56,9 +56,9 @@ def method(row: Row) -> str:
     return METHODS.get(case.scheme, "") if here else ""
 
 
-def runs(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Return the long runs on GROUP workers by sparsifier, alike in all else and with the network's usual optimizer."""
-    task = _task(rows)
+def runs(rows: Iterable[Row], workers: int = GROUP) -> dict[str, list[Row]]:
+    """Return the long runs on so many workers by sparsifier, alike in all else, with the network's usual optimizer."""
+    task = _task(rows, workers)
     return {name: list(task.methods[name]) for name in COLOURS if name in task.methods} if task else {}
 
 
@@ -140,31 +140,46 @@ def _tasks(rows: Iterable[Row], label: Callable[[Row], str]) -> list[Task]:
     return tasks([row for row in rows if row.case.experiment == LONG], label, across_ranks=label is workers)
 
 
-def _task(rows: Iterable[Row]) -> Task | None:
-    """Return the runs on GROUP workers that are compared, those of scheme=auto among them."""
-    found = _tasks([row for row in rows if row.case.world_size == GROUP], shown)
+def _task(rows: Iterable[Row], workers: int = GROUP) -> Task | None:
+    """Return the runs on so many workers that are compared, those of scheme=auto among them."""
+    found = _tasks([row for row in rows if row.case.world_size == workers], shown)
     return next((one for one in found if set(METHODS.values()) & set(one.methods)), None)
 
 
 # ---- Fig. 2: error ---------------------------------------------------------------------------------------------------
 
 TWO = ("Top-k", "hard threshold")
+MANY = 16
+"""Workers of the paper's figure."""
 STEADY = 0.1
 """Standard deviation of an error over its mean, in the second half of training, up to which it counts as steady."""
 
 
 def _fig2_answers(rows: list[Row]) -> dict[str, Answer]:
-    """Return in how many steps the error of hard threshold is lower, and whether it is steady."""
-    own = runs(rows)
+    """Return in how many steps the error of hard threshold is lower, and whether it is steady in the long runs.
+
+    On MANY workers, as in the paper, fewer steps were run: they are asked for the former alone.
+    """
+    own, many = runs(rows), runs(rows, MANY)
+    if not (lower := _lower(own)):
+        return {"micro.fig2.order": no_row("micro.fig2.order", [name for name in TWO if name not in own])}
+    found: dict[str, Answer] = {}
+    text = f"lower in {100 * lower:.0f} % of the measured steps"
+    if of_many := _lower(many):
+        found["micro.fig2.gpus"] = MANY
+        text += f", on {MANY} workers in {100 * of_many:.0f} %"
+        lower = min(lower, of_many)
+    varies = max(pstdev(half) / fmean(half) for _, half in map(halves, own["hard threshold"], repeat("error_norm")))
+    text += f"; varies by {100 * varies:.0f} % in the second half"
+    return {**found, "micro.fig2.order": (both(lower > 0.5, varies <= STEADY), text)}
+
+
+def _lower(own: Mapping[str, Sequence[Row]]) -> float | None:
+    """Return the share of measured steps in which the error of hard threshold is the lower one; None without any."""
     first, second = ([row.curve.get("error_norm", []) for row in own.get(name, ())] for name in TWO)
     both_ran = (pair for a, b in zip(second, first, strict=False) for pair in zip(a, b, strict=False))
     pairs = [(a, b) for a, b in both_ran if a is not None and b is not None]
-    if not pairs:
-        return {"micro.fig2.order": no_row("micro.fig2.order", [name for name in TWO if name not in own])}
-    lower = sum(a < b for a, b in pairs) / len(pairs)
-    varies = max(pstdev(half) / fmean(half) for _, half in map(halves, own["hard threshold"], repeat("error_norm")))
-    text = f"lower in {100 * lower:.0f} % of the measured steps; varies by {100 * varies:.0f} % in the second half"
-    return {"micro.fig2.order": (both(lower > 0.5, varies <= STEADY), text)}
+    return sum(a < b for a, b in pairs) / len(pairs) if pairs else None
 
 
 FIG2 = long_figure(

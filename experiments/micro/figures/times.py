@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 from experiments.common.evaluation.artifacts import Answer, Judged
-from experiments.common.evaluation.configured import bytes_per_element
 from experiments.common.evaluation.judging import held
 from experiments.common.evaluation.micro_steps import (
     DENSITIES,
@@ -16,13 +15,16 @@ from experiments.common.evaluation.micro_steps import (
 )
 from experiments.common.evaluation.row_steps import SORTS_NOTHING, by_calibration, in_all, rows_by_calibration
 from experiments.common.evaluation.selection_example import DENSITY, build_up_without_common_part, run
+from experiments.common.evaluation.selection_times import EXPERIMENT, faster_by_threshold, sorting_grows
 from experiments.common.evaluation.step_plots import Parts
 from experiments.common.figures.auto import AT_DENSITY
-from experiments.common.figures.figure import Figure, simulated
+from experiments.common.figures.figure import Figure
 from experiments.common.validation.published_steps import Steps, stated
 from ssfx.core.rows import Row
 
 MODEL = "resnet18_cifar10"
+WITH_SELECTION = {"experiment": ("micro_clusters", EXPERIMENT).__contains__}
+"""Simulated steps, and what selecting takes on one core."""
 
 
 # ---- Fig. 1: by number of workers ------------------------------------------------------------------------------------
@@ -49,7 +51,7 @@ def _fig1_answers(rows: list[Row]) -> dict[str, Answer]:
     series = {name: [run(key, workers=n).ratio for n in WORKERS] for key, name in ADDING.items()}
     grows = all(a < b for one in series.values() for a, b in pairwise(one))
     return {
-        "micro.intro.sort_cost": f"{bytes_per_element('topk'):.0f} bytes moved per element, whatever k",
+        "micro.intro.sort_cost": sorting_grows(rows),
         "micro.fig1.density": DENSITY,
         **{f"micro.fig1.n{workers}": workers for workers in WORKERS},
         "micro.fig1.hard_density": (run("hardthr").ratio > 1.1, f"{run('hardthr').ratio:.0f}x of what was set"),
@@ -81,7 +83,8 @@ FIG1 = Figure(
     Judged(
         _fig1_answers, orders={"micro.fig1.constant": _constant}, not_comparable={"micro.fig1.constant": SORTS_NOTHING}
     ),
-    needs=simulated("micro_clusters"),
+    needs=WITH_SELECTION,
+    command="ssfx run experiment=micro_clusters",
 )
 
 # ---- Fig. 6: by network and density; the data set does not matter to a simulated step --------------------------------
@@ -111,10 +114,11 @@ FIG6 = Figure(
     "Parts of an iteration of four sparsifiers",
     Parts(panels),
     Judged(
-        lambda rows: {"micro.fig6.parts": "", "micro.intro.threshold_fast": ""} if by_calibration(rows) else {},
+        lambda rows: ({"micro.fig6.parts": ""} if by_calibration(rows) else {}) | faster_by_threshold(rows),
         orders=FIG6_ORDERS,
         not_comparable=dict.fromkeys(FIG6_ORDERS, SORTS_NOTHING),
     ),
-    needs=simulated("micro_clusters"),
+    needs=WITH_SELECTION,
+    command="ssfx run experiment=micro_clusters",
     notes=(AT_DENSITY,),
 )

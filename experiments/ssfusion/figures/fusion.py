@@ -167,7 +167,8 @@ WHOLE = "resnet152_digits"
 """The model whose tensors have the sizes of the paper's."""
 WHOLE_SAID = (
     "ResNet-152 has all its 467 tensors at full size, on 8x8 digits instead of CIFAR-100 and with two workers instead "
-    "of eight, from random weights."
+    "of eight, from random weights. With error feedback the rate falls from step to step, and the paper does not say "
+    "of which steps its rates are."
 )
 DENSITY = 0.01
 """The paper's."""
