@@ -1,12 +1,13 @@
 """From the words of `ssfx advise` to the Setting that they ask about."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from ssfx.advice.measured_step import with_step
 from ssfx.advice.ranking import Advice, advise
-from ssfx.advice.setting import Setting
+from ssfx.advice.setting import TASKS, Setting
 from ssfx.advice.sharded_steps import Others
 from ssfx.config.clusters import check_recorded, choice_at
 from ssfx.config.compose import compose
@@ -44,15 +45,16 @@ STEPS = "train_steps"
 
 
 def split_task(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
-    """Return `words` without task=..., and whether weights that were trained before are; ConfigError for another."""
+    """Return `words` without task=..., and whether it is fine-tuning; ConfigError for another of TASKS."""
     others = tuple(word for word in words if not word.startswith("task="))
     given = {word.partition("=")[2] for word in words if word.startswith("task=")}
     if any(word.startswith("target=") for word in others):
         raise ConfigError("the time to a quality is ssfx advise ... --quality; drop target=")
-    if given - {"fine-tuning", "pretraining"} or len(given) > 1:
-        meant = "; did you mean task=fine-tuning?" if given & {"finetuning", "fine_tuning", "finetune"} else ""
-        raise ConfigError(f"task={','.join(sorted(given))}: it is pretraining, from new weights, or fine-tuning{meant}")
-    return others, given == {"fine-tuning"}
+    if given - set(TASKS) or len(given) > 1:
+        said = ",".join(sorted(given))
+        meant = TASKS[1] if re.search("tun|sft|lora|squad|glue|instruct|chat", said.lower()) else TASKS[0]
+        raise ConfigError(f"task={said}: it is {TASKS[0]}, from new weights, or {TASKS[1]}; did you mean task={meant}?")
+    return others, given == {TASKS[1]}
 
 
 def split_family(words: Iterable[str]) -> tuple[list[str], str]:
