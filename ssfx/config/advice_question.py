@@ -112,10 +112,9 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
                 "compare some with ssfx simulate scheme=a,b"
             )
         if key not in ADVICE_KEYS and not key.startswith("cluster."):
-            raise ConfigError(
-                f"advice does not depend on {key}; it takes "
-                + ", ".join((*ADVICE_KEYS, KEY, ON_ALL, STEPS, "task", "family"))
-            )
+            how = f"write {STEPS}={request[key][0]}" if key == "steps" else "drop it"
+            takes = ", ".join((*ADVICE_KEYS, KEY, ON_ALL, STEPS, "task", "family"))
+            raise ConfigError(f"advice does not depend on {key}; it takes {takes}; {how}")
     point = single(request, "advise")
     point = with_custom(point) if profile is None else point
     config = compose(point)

@@ -171,7 +171,8 @@ def _unknown(name: str) -> str:
     found = [sheet for sheet in kin if _letters(sheet) in _letters(name) or _letters(name) in _letters(sheet)]
     if len(found) + len(near := difflib.get_close_matches(name.lower(), kin, cutoff=0.8)):
         return f"unknown device {name!r}; did you mean {' or '.join(dict.fromkeys(map(repr, found + near)))}?"
-    return f"unknown device {name!r}; write the nearest by numbers, ssfx list devices has all by their rates"
+    which = "write the nearest by numbers" if digits else "write which one, as h100 or rtx4090"
+    return f"unknown device {name!r}; {which}, ssfx list devices has all by their rates"
 
 
 def has_sheet(name: str) -> bool:

@@ -23,6 +23,7 @@ OTHER_OPTIONS = {
     **dict.fromkeys(("group", "pg"), "process_group"),
     **dict.fromkeys(("warmup", "warmup_steps", "start_powersgd_iter"), "dense_steps"),
     **dict.fromkeys(("momentum", "lr", "weight_decay"), "the optimizer's own, which stays as it is; drop it"),
+    **dict.fromkeys(("h", "sync_every", "inner_steps", "local_steps", "period", "interval"), "every"),
     "no_sync": "with sync.no_sync(): around all but the last backward",
 }
 """What people take for an option of a scheme, and what to write."""

@@ -98,7 +98,7 @@ OTHERS = {
     "doctor gpu": "did you mean --gpu?",
     "status ssfusion": "it takes --claims",
     "doctor --gpus": "did you mean --gpu?",
-    "figures --only fig16": "no option --only (see ssfx figures --help)",
+    "figures --only fig16": "no option --only; it takes --out, ",
     "run scheme=ddp_int8": "write scheme=ddp_quantized",
     "advise": "ssfx advise model=bert_large cluster=64gpu",
     "advise cluster=64gpu": "ssfx advise model=bert_large cluster=64gpu",
