@@ -158,6 +158,11 @@ def advise_on(profile: Profile, cluster: str = "local", batch_size: int = 0, **o
     `options` are other keys of `ssfx advise`: density, and those of the cluster with "_" for ".", as
     cluster_nodes=8. `batch_size`: samples of a rank and step, where the profile does not know.
     """
+    if not hasattr(profile, "ready_gap_s"):  # a type checker knows, a notebook does not
+        raise ConfigError(
+            f"advise_on takes an ssfx Profile, got {type(profile).__name__}; ssfx profile FILE.py:FUNCTION writes one, "
+            'and Profile.from_json(Path("FILE.json").read_text()) reads it'
+        )
     words = [f"cluster={cluster}", *(f"{_key(name)}={value}" for name, value in options.items())]
     known = replace(profile, batch_size=batch_size or profile.batch_size or 1)
     return advise(resolve_setting(words, known))

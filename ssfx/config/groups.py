@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssfx.config.other_words import as_a_link, described, machine, model_of_kind, model_of_size, no_sheet
+from ssfx.config.other_words import as_a_link, described, digits, machine, model_of_kind, model_of_size, no_sheet
 from ssfx.core import slurm_site
 from ssfx.core.component_file import component_file, file_names, is_file, leaves_folder, outside, path_of
 from ssfx.core.errors import ConfigError, near, nearest, plain, unknown
@@ -137,10 +137,10 @@ def _no_cluster(name: str) -> ConfigError:
         return ConfigError(f"unknown cluster {name!r}; did you mean {same[0]!r}?")
     if words := described(name):
         return ConfigError(f"unknown cluster {name!r}; write cluster=box {words}")
-    if several := re.fullmatch(r"(\d+)[ _-]?(?:x[ _-]?(\d+)|nodes?|machines?|hosts?|servers?)", name.lower()):
+    if several := re.fullmatch(r"(\d+)[ _-]?(?:x[ _-]?(\d+)|nodes?|machines?|hosts?|servers?)", digits(name)):
         each = several[2] or 8
         return ConfigError(
-            f"unknown cluster {name!r}; for {several[1]} machines of {each} GPUs write cluster=box cluster.nodes="
+            f"unknown cluster {name!r}; for {several[1]} machine(s) of {each} GPUs write cluster=box cluster.nodes="
             f"{several[1]} cluster.devices_per_node={each} cluster.device=a100 "
             "cluster.inside=pcie cluster.link=25gbe_tcp"
         )

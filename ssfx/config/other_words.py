@@ -56,7 +56,7 @@ FAMILIES = {
         **{"resnet50": 0.0256, "resnet101": 0.0445, "resnet152": 0.06, "vgg16": 0.138, "vgg19": 0.144}
     },
     "lstm|gru|rnn|gnmt": {"lstm_650": 0.048, "gnmt8": 0.19, "gnmt16": 0.28},
-    "gpt|llama|qwen|mistral|gemma|phi|claude|falcon|opt|bloom|mamba|rwkv|smollm|olmo|granite|grok|llm|lm": DECODERS,
+    "gpt|llama|qwen|mistral|gemma|phi|claude|falcon|opt|bloom|mamba|rwkv|smollm|olmo|grok|llm|lm|transformer": DECODERS,
 }
 SIZES = {
     **{"gpt2_medium": 0.355, "gpt3": 175.0, "deepseek_v3": 671.0, "deepseek_r1": 671.0, "deepseek": 671.0},
@@ -100,9 +100,15 @@ def as_a_link(name: str) -> str:
     return f"{box}{kinds[0]}" + "".join(f", or {kind}" for kind in kinds[1:]) if kinds else ""
 
 
+def digits(name: str) -> str:
+    """Return a name with numbers for their words, in lower case: "2 3090s" for "two 3090s"."""
+    counted = re.sub("|".join(_COUNTS), lambda word: str(_COUNTS.index(word[0]) + 1), name.lower())
+    return counted.replace("single", "1")
+
+
 def described(name: str) -> str:
     """Return the words of a cluster=box that "2x4090", "4x8xH100-SXM" or "two 3090s" is; "" if it names no device."""
-    counted = re.sub("|".join(_COUNTS), lambda word: str(_COUNTS.index(word[0]) + 1), name.lower())
+    counted = digits(name)
     number, by = r"(\d+)\s?", r"[x_ -]\s?"
     said = re.fullmatch(rf"{number}{by}(?:{number}{by})?(?:nvidia[ _-])?(\w*\d[\w ]*?)s?(-sxm\d?|-pcie)?", counted)
     on = next((one for word in (said[3], f"rtx{said[3]}") if (one := _device(word))), "") if said else ""

@@ -200,6 +200,11 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     except (HydraException, TypeError):
         if text.endswith(","):
             raise ConfigError(f"{word!r} ends with a comma; write {key}={text.rstrip(',')}") from None
+        if text.startswith("~"):
+            raise ConfigError(f"{word!r}: ~ is left as it is; write {key}={Path(text).expanduser()}") from None
+        if text.count("'") % 2 or text.count('"') % 2:
+            bare = text.replace("'", "").replace('"', "")
+            raise ConfigError(f"{word!r} has a quote that is not closed; write {key}={bare}") from None
         how = "options are written name(option=value)" if "(" in text else f"write {key}=a,b to run several"
         raise ConfigError(f"cannot read {word!r}; {how}, and range(), choice() and glob() are as in Hydra") from None
     if override.type != OverrideType.CHANGE or override.package is not None:

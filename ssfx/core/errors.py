@@ -85,6 +85,8 @@ def near(word: str, choices: Iterable[str]) -> list[str]:
         begin = (numbers and [name for name in begin if plain(name) in alike]) or begin
     if begin:
         return sorted(begin, key=lambda name: (abs(len(name) - len(word)), name))[:_MOST_NEAR]
+    if len(said) > 3 and (of := [name for name in long if said in re.split(r"[^a-z0-9]+", name.lower())]):
+        return sorted(of, key=lambda name: (len(name), name))[:_MOST_NEAR]
     first = {letters: name for letters, name in alike.items() if letters[:1] == said[:1]}
     close = difflib.get_close_matches(said, first, n=1, cutoff=0.66)
     if close := close or difflib.get_close_matches(said, alike, n=1, cutoff=0.85):

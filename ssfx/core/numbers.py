@@ -37,7 +37,7 @@ def as_number(value: Any, key: str = "") -> str:
 
     It is in the unit of `key`, whose name ends in it: gbps, _s, _ms or _us.
     """
-    found = re.fullmatch(r"([-+]?[0-9]+(?:[.,][0-9]+)?)\s*([a-zA-Z%/]*)", str(value).strip())
+    found = re.fullmatch(r"([-+]?(?:[0-9]+(?:[.,][0-9]+)?|\.[0-9]+))\s*([a-zA-Z%/]*)", str(value).strip())
     if not isinstance(value, str):
         return ""
     if several := re.fullmatch(r"([0-9.]+?)\s*(?:\.\.|-|:|to)\s*([0-9.]+)", value):

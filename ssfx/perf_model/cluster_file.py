@@ -240,7 +240,10 @@ def _link(key: str, node: Mapping[str, Any], on: str) -> Link:
         if str(error).startswith("cluster."):
             raise
         named = str(error).startswith(("gbps", "latency_s", "efficiency", "switch_efficiency"))
-        what = f"cluster.{key}.{error}" if named else f"cluster.{key}: {error}"
+        said = str(error)
+        if key == "intra":  # what is said of kinds is about links between nodes
+            said = said.replace("cluster.inter.", "cluster.intra.").replace("cluster.link=", "cluster.inside=")
+        what = f"cluster.{key}.{said}" if named else f"cluster.{key}: {said}"
         raise ConfigError(what) from None
 
 

@@ -70,6 +70,8 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
         (family := found[:6]) == "nvlink" and has_sheet(on) and _table().get(found) and _of_device(family, on) != found
     ):
         raise ConfigError(f"a node's {on} devices are joined by {_of_device(family, on)}, not {found}; use {family}")
+    elif found.startswith("pcie") and has_sheet(on) and found[:5] > _of_device("pcie", on)[:5]:
+        raise ConfigError(f"a node's {on} devices have {_of_device('pcie', on)}, and no {found}; use pcie")
     elif found.startswith("infinity") and has_sheet(on) and not on.startswith("mi"):
         raise ConfigError(f"{found} joins AMD's devices, not {on}; use {' or '.join(sorted(device(on).inside))}")
     if found in _table():

@@ -61,9 +61,7 @@ _OTHERS = {
 }
 """Arguments that people expect, and what to do."""
 _MEMBERS = {
-    **dict.fromkeys(
-        ("backward", "zero_grad", "forward", "train", "eval"), "the loop of the script does that, as with DDP"
-    ),
+    **dict.fromkeys(("backward", "zero_grad", "forward", "train", "eval"), "the script does that, as with DDP"),
     **dict.fromkeys(("statistics", "metrics", "bytes", "sent_bytes", "time_ms"), "it is sync.stats()"),
     **dict.fromkeys(("close", "remove", "unwrap", "stop"), "it is sync.detach()"),
     **dict.fromkeys(("save", "checkpoint"), "it is sync.state_dict()"),

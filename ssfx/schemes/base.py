@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.numbers import numeric, whole
+from ssfx.core.numbers import as_number, numeric, whole
 from ssfx.core.registry import Registry
 from ssfx.core.spec import Bounded, Spec
 from ssfx.planning.costs import Costs
@@ -176,7 +176,8 @@ class Scheme:
                 )
             chosen[key] = _as_number(value, hints[key])
             if not _fits(chosen[key], hints[key]):
-                raise ConfigError(f"option {key} of scheme {self.name} must be {_text(hints[key])}, got {value!r}")
+                how = as_number(value, key) if hints[key] in (int, float) else ""
+                raise ConfigError(f"option {key} of scheme {self.name} must be {_text(hints[key])}, got {value!r}{how}")
         try:
             made = replace(self.defaults, **chosen)
         except ValueError as error:

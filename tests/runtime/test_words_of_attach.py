@@ -60,6 +60,11 @@ def test_the_command_line_has_the_same_answers(name):
         ({"scheme": "topk", "no_sync": True}, r"with sync.no_sync\(\)"),
         ({"scheme": "topk", "warmup": 5}, "did you mean 'dense_steps'"),
         ({"scheme": "topk", "momentum": 0.9}, "the optimizer's own"),
+        ({"scheme": "topk", "device": "cuda"}, "move the model there before"),
+        ({"scheme": "topk", "world_size": 4}, "init_process_group"),
+        ({"scheme": "diloco", "H": 500}, "did you mean 'every'"),
+        ({"scheme": "topk", "density": "1%"}, "write 0.01"),
+        ({"scheme": "topk", "memory": "ef"}, "did you mean 'residual'"),
         ({"exempt": nn.Linear(2, 2)}, "exempt is a list of"),
         ({"scheme": "powersgd", "compressor": "powersgd(rank=100000)"}, r"rank must be in \[1, 4096\]"),
     ],
@@ -76,9 +81,16 @@ def test_a_model_that_is_spread_over_devices_by_torch_is_refused():
 
 
 def test_names_of_other_libraries_are_answered():
-    for name, said in {"wrap": "ssfx.attach", "DDP": "ssfx.attach", "advise": "advise_on"}.items():
+    of_package = {"wrap": "ssfx.attach", "DDP": "ssfx.attach", "advise": "advise_on", "detach": "sync.detach"}
+    for name, said in (of_package | {"simulate": "a command", "TopK": 'scheme="topk"'}).items():
         with pytest.raises(AttributeError, match=said):
             getattr(ssfx, name)
+    sync = ssfx.attach(*parts())
+    for name, said in {"statistics": "sync.stats", "backward": "the script does", "detatch": "sync.detach"}.items():
+        with pytest.raises(AttributeError, match=said):
+            getattr(sync, name)
+    with pytest.raises(ConfigError, match="got Linear; ssfx profile"):
+        ssfx.advise_on(parts()[0], "64gpu")
 
 
 def test_a_trace_that_was_not_kept_cannot_be_saved(tmp_path):
