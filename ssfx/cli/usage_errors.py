@@ -21,7 +21,7 @@ OTHER_OPTIONS = {
 def line_of(error: click.UsageError, words: Sequence[str]) -> str:
     """Return the line for a command of these `words`, which ends with where its help is."""
     said, meant = error.format_message(), list[str]()
-    if isinstance(error, click.BadOptionUsage) and not isinstance(error, click.NoSuchOption):
+    if isinstance(error, click.BadOptionUsage):
         return said
     if error.ctx is None:
         return instead_of(words) or f"{said} (see ssfx --help)"
