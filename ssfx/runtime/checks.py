@@ -98,7 +98,7 @@ def check_arguments(options: Iterable[str], known: Collection[str]) -> None:
         if name in _OTHERS:
             raise ConfigError(f"attach has no argument {name}; {_OTHERS[name]}")
         if (close := near(name, _OWN)) and len(close) == 1:
-            raise ConfigError(f"attach has no argument {name}; did you mean {close[0]!r}?")
+            raise ConfigError(f"attach has no argument {name}; did you mean {close[0]}?")
         if name in ARGUMENTS:
             raise ConfigError(
                 f"{name} is an argument of DistributedDataParallel, not of attach; drop it: {ARGUMENTS[name]}"

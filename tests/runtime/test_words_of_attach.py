@@ -56,7 +56,7 @@ def test_the_command_line_has_the_same_answers(name):
         ({"scheme": ["ddp", "topk"]}, "attach takes one scheme"),
         ({"scheme": "topk", "ratio": 0.01}, "did you mean 'density'"),
         ({"scheme": "powersgd", "rank": 4}, r"powersgd\(rank=4\)"),
-        ({"scheme": "topk", "group": None}, "did you mean 'process_group'"),
+        ({"scheme": "topk", "group": None}, "did you mean process_group"),
         ({"scheme": "topk", "no_sync": True}, r"with sync.no_sync\(\)"),
         ({"scheme": "topk", "warmup": 5}, "did you mean 'dense_steps'"),
         ({"scheme": "topk", "momentum": 0.9}, "the optimizer's own"),
