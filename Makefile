@@ -104,7 +104,7 @@ release: wheel ## the wheel of a release: its version is that of the tag and of 
 	@[ "$${GITHUB_REF_TYPE:-}" != tag ] || [ "v$$($(BIN)/python -m ssfx --version | cut -d' ' -f2)" = "$$GITHUB_REF_NAME" ]
 
 PAGES = README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md CITATION.cff results/README.md \
-  .github/ISSUE_TEMPLATE/gpu.md tests/kernels/kernel_budget.csv docs/*.md docs/img/*.png experiments/*/README.md
+  .github/ISSUE_TEMPLATE/gpu.md tests/kernels/kernel_budget.csv docs/*.md docs/site.css docs/img/*.png experiments/*/README.md
 
 site: $(INSTALLED) ## the documentation as a site with search, in build/site
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
