@@ -1,10 +1,13 @@
 """What attach and its handle answer to what cannot be meant: the answers of the command line, as Python."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
 
 import ssfx
+from ssfx.collectives import torch_comm
 from ssfx.config.advice_question import resolve_setting
 from ssfx.config.groups import check_choice
 from ssfx.core.errors import ConfigError, RunError
@@ -128,3 +131,14 @@ def test_the_log_says_every_hundred_steps_what_waits_and_can_be_silent(caplog):
     lines = [one.getMessage() for one in caplog.records if "you wait" in one.getMessage()]
     assert len(lines) == 1
     assert lines[0].startswith("step 200: ")
+
+
+def test_a_rank_that_waits_for_others_to_attach_says_so(monkeypatch, caplog):
+    monkeypatch.setattr(torch_comm, "LONG_S", 0.01)
+    with caplog.at_level("WARNING", "ssfx"), torch_comm._said_while_waiting(3):
+        until = time.monotonic() + 30
+        while not caplog.records and time.monotonic() < until:
+            time.sleep(0.01)
+    assert caplog.messages == [
+        "rank 3 has waited 0.01 s for all ranks to call ssfx.attach; a script calls it on every rank"
+    ]
