@@ -60,7 +60,7 @@ OTHER_VERBS = {
     "recommend": "advise",
     "info": "doctor",
     "claims": "status --claims PAPER",
-    **dict.fromkeys(("optimize", "optimise", "tune", "choose", "best", "ask", "estimate"), "advise"),
+    **dict.fromkeys(("optimize", "optimise", "tune", "choose", "rank", "best", "ask", "estimate"), "advise"),
     **dict.fromkeys(("simulation", "sim", "model"), "simulate"),
     **dict.fromkeys(("compare", "diff"), "show RUN RUN"),
     **dict.fromkeys(("start", "launch", "torchrun", "reproduce"), "run"),

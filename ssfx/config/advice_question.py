@@ -18,7 +18,7 @@ from ssfx.config.shared_model import SHARDING_KEYS, shared_model
 from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.numbers import as_number
+from ssfx.core.numbers import as_number, whole
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.saved_profiles import check_device, lasting
 from ssfx.perf_model.target import target_at
@@ -79,7 +79,7 @@ def split_steps(words: Iterable[str]) -> tuple[tuple[str, ...], int | None]:
         raise ConfigError(f"{STEPS} is given twice; keep one of them")
     if not given:
         return others, None
-    text = given[0].replace("_", "")
+    text = str(whole(given[0].replace("_", "")))
     if not text.isdecimal() or not 1 <= int(text) <= MOST["steps"]:
         how = as_number(text).removeprefix("; write ")
         how = how if how.isdecimal() and 1 <= int(how) <= MOST["steps"] else "10000"

@@ -35,6 +35,7 @@ from ssfx.core.files import DAMAGED
 from ssfx.core.paths import conf_dirs
 from ssfx.core.spec import Spec, no_option
 from ssfx.perf_model.cluster_file import with_options
+from ssfx.schemes.base import OTHER_OPTIONS
 
 Point = dict[str, Any]
 """One value for every key that the user or the experiment chose."""
@@ -102,6 +103,8 @@ def expanded(point: Mapping[str, Any]) -> Point:
         usual = defaults(group, component["name"])
         given = typed_options(group, spec)
         for option in given:
+            if option not in usual and group == "scheme":
+                raise unknown(f"option of scheme {component['name']}", option, usual, OTHER_OPTIONS)
             if option not in usual:
                 raise no_option(f"{group} {component['name']}", option, given[option], usual)
             if f"{group}.{option}" in point:

@@ -14,7 +14,8 @@ _NAMES = {
     **dict.fromkeys(("rank", "k", "bits"), _COMPRESSOR),
     **dict.fromkeys(("network", "interconnect", "internode"), "cluster.link"),
     **dict.fromkeys(("intranode", "inside", "nvlink"), "cluster.inside"),
-    **dict.fromkeys(("ranks", "num_gpus", "ngpus"), _RANKS),
+    **dict.fromkeys(("ranks", "num_gpus", "ngpus", "data_parallel_size", "dp_size", "dp"), _RANKS),
+    "sparsity": "density, the share that is kept: 1 less the sparsity",
     "iteration_s": "iteration_ms",
 }
 """Names that mean something else than their words do."""
@@ -44,7 +45,8 @@ _MEANT = (
     ("dtype amp fp16 bf16 fp8 half precision", "precision"),
     ("opt optim optimiser", "optimizer"),
     ("learning", "lr"),
-    ("ratio sparsity compression", "density"),
+    ("ratio sparsity compression", "density, the share that is kept"),
+    ("clip clipping", "clip_norm"),
     ("bandwidth gbit mbit mbps bw speed", "cluster.inter.gbps"),
     ("fabric nic rdma roce infiniband ib ethernet tcp topology switch", "cluster.link"),
     ("compile compiled graphs", "cluster.host_us=0"),

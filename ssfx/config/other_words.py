@@ -103,7 +103,7 @@ def as_a_link(name: str) -> str:
 def digits(name: str) -> str:
     """Return a name with numbers for their words, in lower case: "2 3090s" for "two 3090s"."""
     counted = re.sub("|".join(_COUNTS), lambda word: str(_COUNTS.index(word[0]) + 1), name.lower())
-    return counted.replace("single", "1")
+    return counted.replace("single", "1").replace("dual", "2").replace("quad", "4")
 
 
 def described(name: str) -> str:
@@ -149,7 +149,7 @@ def model_of_kind(name: str) -> str:
     """Return which models are of the kind that `name` says, with their sizes, and how to count one's own."""
     kin = _kin(re.sub(r"[^a-z0-9]+", "_", name.lower().rpartition("/")[2]))
     sizes = ", ".join(f"{model} ({size:g} B)" for model, size in kin.items())
-    return f"of its kind, in other sizes, there are {sizes}; {OWN}" if kin else f"none of its kind is here; {OWN}"
+    return f"of its kind, in other sizes, there are {sizes}; {OWN}" if kin else f"no name here is like it; {OWN}"
 
 
 def _kin(word: str) -> dict[str, float]:

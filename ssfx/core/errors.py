@@ -81,7 +81,10 @@ def near(word: str, choices: Iterable[str]) -> list[str]:
         return [alike[close[0]]]
     long = [name for name in names if min(len(said), len(plain(name))) > 2]
     begin = [name for name in long if plain(name).startswith(said)]
-    if not begin and (begin := [name for name in long if said.startswith(plain(name)) and _size(name) == size]):
+    ends = [
+        name for name in long if said.startswith(plain(name)) or (len(plain(name)) > 3 and said.endswith(plain(name)))
+    ]
+    if not begin and (begin := [name for name in ends if _size(name) == size]):
         begin = (numbers and [name for name in begin if plain(name) in alike]) or begin
     if begin:
         return sorted(begin, key=lambda name: (abs(len(name) - len(word)), name))[:_MOST_NEAR]

@@ -37,7 +37,10 @@ class Spec:
         for part in inside.split(",") if inside else ():
             key, equals, value = (piece.strip() for piece in part.partition("="))
             if not (key and equals and value):
-                raise ConfigError(f"{text!r}: {part.strip()!r} is not option=value")
+                how = (
+                    f"; a density stands beside it: density={part.strip()}" if isinstance(numeric(part), float) else ""
+                )
+                raise ConfigError(f"{text!r}: {part.strip()!r} is not option=value{how}")
             if key in options:
                 raise ConfigError(f"{text!r} gives option {key} twice; keep one of them")
             options[key] = value

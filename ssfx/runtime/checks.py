@@ -121,6 +121,8 @@ def check_module(model: object) -> None:
             if isinstance(model, torch.optim.Optimizer)
             else "give the module itself, not its parameters or its state"
             if isinstance(model, Mapping | Iterator)
+            else "give a module that was made of the class"
+            if isinstance(model, type)
             else "of a pipeline stage attach its submodule, with the process group of the ranks that hold the same one"
         )
         raise ConfigError(f"attach needs a torch.nn.Module, got {type(model).__name__}; {hint}")

@@ -19,7 +19,7 @@ from ssfx.schemes.search.shared import shared
 
 OTHER_OPTIONS = {
     **dict.fromkeys(("ratio", "sparsity", "k", "keep"), "density"),
-    **dict.fromkeys(("rank", "bits", "levels", "bucket"), "compressor=NAME(option=value), as powersgd(rank=4)"),
+    **dict.fromkeys(("rank", "r", "bits", "levels", "bucket"), "compressor=NAME(option=value), as powersgd(rank=4)"),
     **dict.fromkeys(("group", "pg"), "process_group"),
     **dict.fromkeys(("warmup", "warmup_steps", "start_powersgd_iter"), "dense_steps"),
     **dict.fromkeys(("momentum", "lr", "weight_decay"), "the optimizer's own, which stays as it is; drop it"),

@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from ssfx.compressors import compressors
-from ssfx.core.errors import ConfigError, plain, unknown
+from ssfx.core.errors import ConfigError, near, plain, unknown
 from ssfx.core.spec import Spec, name_of
 from ssfx.schemes.base import schemes
 
@@ -18,7 +18,7 @@ _MEANT = {
     "int8 fp8 8bit ddp_int8 ddp_fp8 mxfp8 quantized quantization": {"scheme": "ddp_quantized"},
     "int4 4bit ddp_int4 mxfp4 nvfp4": {"scheme": "ddp_quantized", "compressor": _FOUR_BITS},
     "1bit 1bit_adam onebit_adam 1bit_lamb 01_adam": {"scheme": "ddp_quantized", "compressor": "onebit"},
-    "fsdp fsdp2 hsdp zero zero3 zero++ zeropp": {"sharding": "hsdp"},
+    "fsdp fsdp2 hsdp zero zero1 zero2 zero3 zero++ zeropp": {"sharding": "hsdp"},
     "local_sgd localsgd opendiloco fedavg": {"scheme": "diloco"},
     "sparse sparsification": {"scheme": "topk"},
     "low_rank batched_powersgd dion": {"scheme": "powersgd"},
@@ -66,7 +66,11 @@ def no_scheme(name: Any, *, python: bool = False) -> ConfigError:
         return ConfigError(f"unknown scheme {name!r}; nearest by what is sent: write {written}")
     if what := OF_OTHER_KINDS.get(said):
         return ConfigError(f"unknown scheme {name!r}: it is {what}")
-    return unknown("scheme", str(name).removesuffix("_hook"), schemes.names(), nearest_of=_NEAREST)
+    close = near(str(bare), [*schemes.names(), *compressors.names()])[:1]
+    if close and close[0] not in schemes:
+        written = _written({"scheme": "per_tensor", "compressor": close[0]}, python)
+        return ConfigError(f"unknown scheme {name!r}; nearest by what is sent: write {written}")
+    return unknown("scheme", str(name), schemes.names(), nearest_of=_NEAREST)
 
 
 def _written(options: dict[str, str], python: bool) -> str:

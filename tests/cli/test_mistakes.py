@@ -117,7 +117,7 @@ OTHERS = {
     "advise train.py": "did you mean model=train.py:FUNCTION?",
     "advise model=swin_tiny cluster=64gpu": "of its kind, in other sizes, there are vit_large (0.3 B)",
     "advise model=whisper_base cluster=64gpu": "of its kind, in other sizes, there are whisper_large",
-    "advise model=nosuch cluster=64gpu": "none of its kind is here; or count your own",
+    "advise model=nosuch cluster=64gpu": "no name here is like it; or count your own",
     "advise model=gpt2 cluster=100gbe": "which is a link; write cluster=box",
     "advise model=gpt2 cluster=tpu_v4": "data sheets of GPUs alone",
     "advise model=gpt2 cluster=ours-h200": "cluster.device=h200 cluster.inside=nvlink",
