@@ -25,7 +25,7 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-all test-fast test-pages coverage soak smoke-large lint wheel release site reference simulations calibration validation conf component docs clean
+.PHONY: committed help install figures demo test test-all test-fast test-pages coverage soak smoke-large lint lock wheel release site reference simulations calibration validation conf component docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,11 @@ lines: ## lines of Python by room, and those of a commit (BASE=main) beside them
 	    if [ -n "$(BASE)" ]; then printf '%7d %+7d  %s\n' "$$now" $$((now - $$(count "$$there/$$room"))) "$$room"; \
 	    else printf '%7d  %s\n' "$$now" "$$room"; fi; done
 
+lock: $(INSTALLED) ## requirements.lock for the requirements of today; what is locked already stays (--upgrade: rm it first)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --python-version 3.11 \
+	  --python-platform x86_64-manylinux_2_28 --no-annotate --output-file requirements.lock
+
 wheel: $(INSTALLED) ## the package as one file in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
@@ -99,7 +104,7 @@ release: wheel ## the wheel of a release: its version is that of the tag and of 
 	@[ "$${GITHUB_REF_TYPE:-}" != tag ] || [ "v$$($(BIN)/python -m ssfx --version | cut -d' ' -f2)" = "$$GITHUB_REF_NAME" ]
 
 PAGES = README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md CITATION.cff results/README.md \
-  .github/ISSUE_TEMPLATE/gpu.md tests/kernels/kernel_budget.csv docs/*.md docs/img/*.png experiments/*/README.md
+  .github/ISSUE_TEMPLATE/gpu.md tests/kernels/kernel_budget.csv docs/*.md docs/site.css docs/img/*.png experiments/*/README.md
 
 site: $(INSTALLED) ## the documentation as a site with search, in build/site
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'

@@ -35,12 +35,18 @@ def __getattr__(name: str) -> Any:
         from ssfx.config.advice_question import advise_on
 
         return advise_on
-    if name in ("wrap", "Attach", "DDP", "DistributedDataParallel", "prepare", "advise", "run"):
-        meant = {"advise": "ssfx.advise_on(profile, cluster)", "run": "ssfx run, a command"}
-        raise AttributeError(
-            f"module 'ssfx' has no attribute {name!r}: it is {meant.get(name, 'ssfx.attach(model, optimizer)')}"
-        )
-    raise AttributeError(f"module 'ssfx' has no attribute {name!r}")
+    if name.startswith("__"):
+        raise AttributeError(f"module 'ssfx' has no attribute {name!r}")
+    meant = {
+        "advise": "it is ssfx.advise_on(profile, cluster)",
+        "detach": "it is sync.detach(), of what attach returned",
+        **dict.fromkeys(
+            ("wrap", "Attach", "DDP", "DistributedDataParallel", "prepare"), "it is ssfx.attach(model, optimizer)"
+        ),
+        **dict.fromkeys(("run", "simulate", "plan", "profile", "doctor", "figures"), f"it is ssfx {name}, a command"),
+    }
+    what = meant.get(name, f'it has {", ".join(__all__)}; a component is named by text, as scheme="topk"')
+    raise AttributeError(f"module 'ssfx' has no attribute {name!r}: {what}")
 
 
 open_door(__getattr__)

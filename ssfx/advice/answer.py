@@ -13,7 +13,7 @@ from ssfx.advice.map_2026 import gbps_per_device
 from ssfx.advice.published import Quote, local_updates, published_of, quotes
 from ssfx.advice.ranked import Entry, Ranking
 from ssfx.advice.rounds import RoundsRecord, holding
-from ssfx.advice.setting import Setting
+from ssfx.advice.setting import TASKS, Setting
 from ssfx.advice.trust import Trust
 from ssfx.perf_model.cautions import cautions
 
@@ -92,6 +92,8 @@ class Answer:
     quality: str
     published: tuple[tuple[str, Quote], ...]
     """What others published of the faster methods, and of local updates where the network is slow."""
+    other_task: str
+    """The task of TASKS for which alone something of the faster methods is published, if another was asked; else ""."""
     memory: str
     error: Trust | None
     cautions: tuple[str, ...]
@@ -143,6 +145,8 @@ def answer_of(advice: Ranking) -> Answer:
     if best is not None and 1 - 1 / best.vs_dense >= WORTH:
         word = "close" if advice.unclear(best) else "yes"
     takes = {one.name: setting.memory(one.trial) for one in (dense, best) if one is not None}
+    methods = [*filter(None, [best]), *ahead]
+    published = tuple(_published(advice, methods))
     fits = [f"{'' if name == dense.name else f'with {name} '}{one.said}" for name, one in takes.items() if one]
     return Answer(
         model=profile.model,
@@ -174,7 +178,8 @@ def answer_of(advice: Ranking) -> Answer:
         steps_between=(best.needed.low, best.needed.high) if best else (None, None),
         runs=best.needed.runs if best else 0,
         quality=best.needed.source if best else "",
-        published=tuple(_published(advice, [*filter(None, [best]), *ahead])),
+        published=published,
+        other_task="" if published else _other_task(setting, methods),
         memory=", ".join(fits)
         + (", activations unknown" if any(one and one.sample is None for one in takes.values()) else ""),
         error=(best or dense).trust,
@@ -243,6 +248,13 @@ def _rounds(advice: Ranking, known: Entry, dense_s: float) -> Entry | None:
 def _recorded(setting: Setting, entry: Entry | None) -> list[RoundsRecord]:
     rounds = entry.trial.plan.rounds if entry is not None else None
     return holding(ROUNDS, rounds, setting.network, setting.cluster.world_size) if rounds is not None else []
+
+
+def _other_task(setting: Setting, entries: Sequence[Entry]) -> str:
+    """Return the task that was not asked about, where something of `entries` is published of it; else ""."""
+    other = not setting.fine_tuning
+    found = any(published_of(one.trial.plan, setting.network, fine_tuning=other) for one in entries)
+    return TASKS[other] if found else ""
 
 
 def _published(advice: Ranking, entries: Sequence[Entry]) -> Iterator[tuple[str, Quote]]:

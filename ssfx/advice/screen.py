@@ -200,7 +200,8 @@ def _quality(answer: Answer) -> str:
         span = " to ".join(dict.fromkeys((f"{first:+.0%}", f"{last:+.0%}")))
         said = f"{words(answer.best)}: {span} steps ({answer.runs} runs of small networks)"
     if not answer.published:
-        return said + ("; faster: unpublished" if answer.faster else "")
+        known = f"published for task={answer.other_task}" if answer.other_task else "unpublished"
+        return said + (f"; faster: {known}" if answer.faster else "")
     first_quotes = dict(reversed(answer.published))
     quoted = [f"{WORDS.get(name, name)} {quote.gap.partition(', about')[0]}" for name, quote in first_quotes.items()]
     while quoted and len(f"{said}; published: {'; '.join(quoted)}") > WIDTH - LABEL:

@@ -50,6 +50,9 @@ WHOLE = "stay_whole"
 OVER_SHARDS = ("qsgd(bits=8,norm=max)", "qsgd(bits=4,bucket=32,norm=max,rotate=32)", "onebit")
 """What a sum over shards is tried with, besides 16 bits."""
 
+TASKS = ("pretraining", "fine-tuning")
+"""What is trained: new weights, where nobody says otherwise, or weights that were trained before."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -114,7 +117,7 @@ class Setting:
     train_steps: int | None = None
     clipped: bool | None = None
     fine_tuning: bool = False
-    """Whether weights that were trained before are; published quality is of either."""
+    """Which of TASKS; published quality is of either."""
     sharding: Sharding | None = None
     """How ranks share the model; None: each has all of it."""
     shard_compressor: str | None = None

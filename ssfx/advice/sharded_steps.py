@@ -71,16 +71,20 @@ class ShardedStep(Simulated):
 
 
 def volumes_of(found: ShardedPlan, selection: SelectionStats | None = None, passes: int = 1) -> Volumes:
-    """Return what a rank hands over and sends in gathers of weights and in both sums, in a step of so many passes."""
+    """Return what a rank hands over and sends in gathers of weights and in both sums, in a step of so many passes.
+
+    Replicas exchange once a step, what shards have summed in all passes.
+    """
     contributed = sum(_gathered(found))
     sent = (found.sharding.shards - 1) * contributed
     for _, lane in found.shards.lanes():
         contributed += handed_over(found.shards, lane)
         sent += shard_traffic(found.shards, lane).sent_bytes
+    contributed, sent = passes * contributed, passes * sent
     if found.replicas is not None:
         between = (selection or SelectionStats()).volumes(found.replicas)
         contributed, sent = contributed + between.contributed, sent + between.sent
-    return Volumes(passes * contributed, passes * sent)
+    return Volumes(contributed, sent)
 
 
 def sent_bytes(found: ShardedPlan, rank: int = 0) -> int:
@@ -142,8 +146,9 @@ def plan_sharded(
 def simulate_sharded(
     found: ShardedPlan, profile: Profile, mesh: Mesh, *, selection: SelectionStats | None = None, accumulate: int = 1
 ) -> ShardedStep:
-    """Return one step in virtual time; each of the `accumulate` passes gathers and reduces, which is torch's default.
+    """Return one step in virtual time; each of the `accumulate` passes gathers, and sums over shards.
 
+    The last alone sums over replicas, as set_requires_all_reduce(False) has it in the others.
     Raises ConfigError when the mesh has no times for a compressor or collective of the plans.
     """
     selection = selection or SelectionStats()

@@ -3,7 +3,6 @@
 import gc
 import importlib.util
 import os
-import re
 import signal
 import sys
 import threading
@@ -13,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ssfx.cli.completion import install_bash
-from ssfx.core.errors import ConfigError, SsfxError, near, unknown
+from ssfx.core.errors import ConfigError, SsfxError, unknown
 from ssfx.core.files import is_full
 from ssfx.core.plugins import declared
 from ssfx.core.progress import aloud
@@ -61,19 +60,14 @@ OTHER_VERBS = {
     "recommend": "advise",
     "info": "doctor",
     "claims": "status --claims PAPER",
+    **dict.fromkeys(("optimize", "optimise", "tune", "choose", "rank", "best", "ask", "estimate"), "advise"),
+    **dict.fromkeys(("simulation", "sim", "model"), "simulate"),
+    **dict.fromkeys(("compare", "diff"), "show RUN RUN"),
+    **dict.fromkeys(("start", "launch", "torchrun", "reproduce"), "run"),
+    "test": "make test, in the repository",
+    "install": "pip install ., in the repository",
 }
 """What people call some of the verbs."""
-OTHER_OPTIONS = {
-    "--html": "--page",
-    "--verbose": "--why",
-    "-v": "--why",
-    "--explain": "--why",
-    "--output": "--json > FILE",
-    "-o": "--json > FILE",
-    "--out": "--json > FILE",
-    "--save": "--json > FILE",
-}
-"""What people call some of the options."""
 EXTRAS = {
     "lab": ("datasets", "pandas", "psutil", "sacrebleu", "sklearn", "torchvision", "transformers", "wandb"),
     "page": ("plotly",),
@@ -196,23 +190,9 @@ def _code_of(argv: Sequence[str] | None) -> int:
             raise
         return _fail(f"this command needs {error.name}, which is not installed; pip install 'ssfx[{extra}]'", 2)
     except click.UsageError as error:
-        from ssfx.cli.hydra_flags import instead_of
+        from ssfx.cli.usage_errors import line_of  # late: a wrong command alone asks
 
-        said, where = error.format_message(), error.ctx.command_path if error.ctx else "ssfx"
-        options: list[str] = []
-        if isinstance(error, click.NoSuchOption) and error.ctx:  # click's own guesses are far from what was typed
-            known = [word for one in error.ctx.command.get_params(error.ctx) for word in one.opts]
-            options = [OTHER_OPTIONS[name]] if (name := error.option_name) in OTHER_OPTIONS else near(name, known)
-            options = [one for one in options if one.split()[0] in known]
-            said = f"no option {error.option_name}" + (f"; did you mean {' or '.join(options)}?" if options else "")
-        stray = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", said)
-        if stray and error.ctx:
-            takes = [word for one in error.ctx.command.get_params(error.ctx) for word in one.opts if word[:2] == "--"]
-            options = near(f"--{stray[1].partition('=')[0]}", takes)
-            has = f"; did you mean {options[0]}?" if options else f"; it takes {', '.join(takes)}" if takes else ""
-            said = f"{error.ctx.command_path} has no place for {stray[1]}{has}"
-        line = instead_of(sys.argv[1:] if argv is None else argv, options)
-        return _fail(line or f"{said} (see {where} --help)", 2)
+        return _fail(line_of(error, sys.argv[1:] if argv is None else argv), 2)
     except (KeyboardInterrupt, click.Abort):
         _over(argv)
         return _fail("interrupted; finished runs are kept and the same command continues", INTERRUPTED)

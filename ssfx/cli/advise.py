@@ -15,6 +15,7 @@ from ssfx.advice.details import details
 from ssfx.advice.play import parts_of
 from ssfx.advice.published import local_updates, published_of, quotes
 from ssfx.advice.screen import WIDTH, evidence, facts, first_screen, labelled, wrapped
+from ssfx.advice.setting import TASKS
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.page import combinations, write_page
 from ssfx.cli.pictures import bar_lines
@@ -113,7 +114,9 @@ def _quality(advice: Advice) -> None:
     print_table(columns, rows, right=set(columns) - {"scheme", "more steps"})
     for source, names in rests.items():
         say(f"{', '.join(names)}: {source}", "  ", "")
-    click.secho("published, not run by ssfx (ssfx list published has every point)", bold=True)
+    task, other = TASKS[setting.fine_tuning], TASKS[not setting.fine_tuning]
+    said = f"published, not run by ssfx, of {task} (task={other} for that; ssfx list published has every point)"
+    click.secho(said, bold=True)
     size, silent = sum(one.numel for one in setting.network.tensors), []
     found = {
         one.name: published_of(one.trial.plan, setting.network, fine_tuning=setting.fine_tuning)

@@ -37,8 +37,7 @@ def list_(kind: str | None, name: str | None, as_json: bool) -> None:
     engines, collectives, published (quality that others measured).
     """
     if kind is not None and kind not in KINDS:
-        others = {"gpu": "devices", "gpus": "devices", "network": "links", "networks": "links"}
-        raise unknown("kind", kind, KINDS, others)
+        raise unknown("kind", kind, KINDS, {**_OTHER_KINDS, **_place_of(kind)})
     if kind and name:
         if as_json:
             raise ConfigError(f"--json lists a whole kind; drop it, or {name}")
@@ -55,6 +54,25 @@ def list_(kind: str | None, name: str | None, as_json: bool) -> None:
         print_table(*_table(one))
         if kind is None:
             click.echo()
+
+
+_OTHER_KINDS = {
+    **dict.fromkeys(("gpu", "gpus", "hardware"), "devices"),
+    **dict.fromkeys(("network", "networks", "nics"), "links"),
+    **dict.fromkeys(("papers", "claims", "figures"), "ssfx status, which has them"),
+    "runs": "ssfx status, which has them",
+    "optimizers": "optimizer=sgd, adam, adamw or muon",
+    "precisions": "precision=fp32, tf32, bf16 or fp16",
+}
+"""What people ask for, and where that is."""
+
+
+def _place_of(word: str) -> dict[str, str]:
+    """Return in which kind a choice is that was asked for without its kind."""
+    from ssfx.config.groups import GROUPS, choices
+
+    group = next((one for one in GROUPS if word in choices(one)), "")
+    return {word: f"{'memories' if group == 'memory' else f'{group}s'} {word}"} if group else {}
 
 
 def _choice(kind: str, name: str) -> str:

@@ -6,8 +6,11 @@ operations in the same order from one thread.
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -17,7 +20,10 @@ from ssfx.core import accelerator
 from ssfx.core.errors import RunError
 from ssfx.core.lazy import torch
 
+_log = logging.getLogger("ssfx")
 _POLL_S = 0.02
+LONG_S = 30.0
+"""Seconds after which a rank that waits for others to attach says so."""
 _DEFAULT = timedelta(minutes=30)
 
 
@@ -69,6 +75,19 @@ class _Own:
 _made: dict[tuple[Any, int], list[_Own]] = {}
 """By the group that they are parts of, and their ranks (None, 0: of all), in the order in which all ranks made them.
 Which are free differs by rank for a while: an exchange that was dropped is let go when Python collects garbage."""
+
+
+@contextmanager
+def _said_while_waiting(rank: int) -> Iterator[None]:
+    """A line in the log if the block takes long: other ranks then train on alone, and this one would say nothing."""
+    line = "rank %d has waited %g s for all ranks to call ssfx.attach; a script calls it on every rank"
+    timer = threading.Timer(LONG_S, _log.warning, (line, rank, LONG_S))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _own_group(device: torch.device, of: Any = None, ranks: list[int] | None = None) -> _Own:
@@ -162,7 +181,8 @@ class TorchComm(Comm):
         self._dist = dist
         up = dist.is_initialized()
         super().__init__(dist.get_rank(group) if up else 0, dist.get_world_size(group) if up else 1, device, group)
-        self._own = _own_group(self.device) if group is None and self.world_size > 1 else None
+        with _said_while_waiting(self.rank):
+            self._own = _own_group(self.device) if group is None and self.world_size > 1 else None
         if self._own is not None:
             self.group = self._own.group
         self._through_host = self.world_size > 1 and _through_host(self.device, self.group)

@@ -175,7 +175,27 @@ class Compressor(ABC):
         """Add scale * decoded payload to `out` (flat float32); indices may repeat only as zero padding."""
 
 
-compressors: Catalog[Compressor] = Catalog("compressor", "ssfx.compressors")
+_MEANT = {
+    "qsgd(bits=2,norm=max)": "terngrad ternary int2 2bit",
+    "qsgd(bits=4,bucket=32,norm=max)": "int4 4bit nf4 fp4 mxfp4 nvfp4",
+    "qsgd(bits=8,norm=max)": "int8 uint8 8bit quantized quantize quantization",
+    "fp8": "mxfp8 float8 e4m3 e5m2",
+    "fp16": "half float16 16bit",
+    "bf16": "bfloat16",
+    "ef_signsgd": "efsgd ef_sgd dist_ef_sgd",
+    "signsgd": "sign signum",
+    "onebit": "1bit 1bit_adam onebit_adam 1bit_lamb 01_adam",
+    "randomk": "randk random rand_k",
+    "topk": "eftopk magnitude sparse sparsification sparsify",
+    "dgc": "deep_gradient_compression",
+    "powersgd": "low_rank svd atomo powersgd_hook batched_powersgd",
+    "hard_threshold": "threshold",
+}
+OTHER_WORDS = {word: spec for spec, words in _MEANT.items() for word in words.split()}
+"""What people call compressors, and what does the same here, or the nearest."""
+NEAREST = "fp16, fp8, qsgd of fewer bits, signsgd, onebit of signs, topk, dgc of few elements, powersgd of low rank"
+
+compressors: Catalog[Compressor] = Catalog("compressor", "ssfx.compressors", OTHER_WORDS, NEAREST)
 
 
 def build(spec: str) -> Compressor:

@@ -1,12 +1,13 @@
 """From the words of `ssfx advise` to the Setting that they ask about."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from ssfx.advice.measured_step import with_step
 from ssfx.advice.ranking import Advice, advise
-from ssfx.advice.setting import Setting
+from ssfx.advice.setting import TASKS, Setting
 from ssfx.advice.sharded_steps import Others
 from ssfx.config.clusters import check_recorded, choice_at
 from ssfx.config.compose import compose
@@ -17,7 +18,7 @@ from ssfx.config.shared_model import SHARDING_KEYS, shared_model
 from ssfx.config.simulations import with_custom
 from ssfx.config.sweep import single
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.numbers import as_number
+from ssfx.core.numbers import as_number, whole
 from ssfx.perf_model.cluster_file import cluster_of
 from ssfx.perf_model.saved_profiles import check_device, lasting
 from ssfx.perf_model.target import target_at
@@ -44,15 +45,16 @@ STEPS = "train_steps"
 
 
 def split_task(words: Iterable[str]) -> tuple[tuple[str, ...], bool]:
-    """Return `words` without task=..., and whether weights that were trained before are; ConfigError for another."""
+    """Return `words` without task=..., and whether it is fine-tuning; ConfigError for another of TASKS."""
     others = tuple(word for word in words if not word.startswith("task="))
     given = {word.partition("=")[2] for word in words if word.startswith("task=")}
     if any(word.startswith("target=") for word in others):
         raise ConfigError("the time to a quality is ssfx advise ... --quality; drop target=")
-    if given - {"fine-tuning", "pretraining"} or len(given) > 1:
-        meant = "; did you mean task=fine-tuning?" if given & {"finetuning", "fine_tuning", "finetune"} else ""
-        raise ConfigError(f"task={','.join(sorted(given))}: it is pretraining, from new weights, or fine-tuning{meant}")
-    return others, given == {"fine-tuning"}
+    if given - set(TASKS) or len(given) > 1:
+        said = ",".join(sorted(given))
+        meant = TASKS[1] if re.search("tun|sft|lora|squad|glue|instruct|chat", said.lower()) else TASKS[0]
+        raise ConfigError(f"task={said}: it is {TASKS[0]}, from new weights, or {TASKS[1]}; did you mean task={meant}?")
+    return others, given == {TASKS[1]}
 
 
 def split_family(words: Iterable[str]) -> tuple[list[str], str]:
@@ -77,7 +79,7 @@ def split_steps(words: Iterable[str]) -> tuple[tuple[str, ...], int | None]:
         raise ConfigError(f"{STEPS} is given twice; keep one of them")
     if not given:
         return others, None
-    text = given[0].replace("_", "")
+    text = str(whole(given[0].replace("_", "")))
     if not text.isdecimal() or not 1 <= int(text) <= MOST["steps"]:
         how = as_number(text).removeprefix("; write ")
         how = how if how.isdecimal() and 1 <= int(how) <= MOST["steps"] else "10000"
@@ -110,10 +112,9 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
                 "compare some with ssfx simulate scheme=a,b"
             )
         if key not in ADVICE_KEYS and not key.startswith("cluster."):
-            raise ConfigError(
-                f"advice does not depend on {key}; it takes "
-                + ", ".join((*ADVICE_KEYS, KEY, ON_ALL, STEPS, "task", "family"))
-            )
+            how = f"write {STEPS}={request[key][0]}" if key == "steps" else "drop it"
+            takes = ", ".join((*ADVICE_KEYS, KEY, ON_ALL, STEPS, "task", "family"))
+            raise ConfigError(f"advice does not depend on {key}; it takes {takes}; {how}")
     point = single(request, "advise")
     point = with_custom(point) if profile is None else point
     config = compose(point)
@@ -157,6 +158,11 @@ def advise_on(profile: Profile, cluster: str = "local", batch_size: int = 0, **o
     `options` are other keys of `ssfx advise`: density, and those of the cluster with "_" for ".", as
     cluster_nodes=8. `batch_size`: samples of a rank and step, where the profile does not know.
     """
+    if not hasattr(profile, "ready_gap_s"):  # a type checker knows, a notebook does not
+        raise ConfigError(
+            f"advise_on takes an ssfx Profile, got {type(profile).__name__}; ssfx profile FILE.py:FUNCTION writes one, "
+            'and Profile.from_json(Path("FILE.json").read_text()) reads it'
+        )
     words = [f"cluster={cluster}", *(f"{_key(name)}={value}" for name, value in options.items())]
     known = replace(profile, batch_size=batch_size or profile.batch_size or 1)
     return advise(resolve_setting(words, known))

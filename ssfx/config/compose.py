@@ -33,8 +33,9 @@ from ssfx.core.component_file import merged, path_of
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.files import DAMAGED
 from ssfx.core.paths import conf_dirs
-from ssfx.core.spec import OTHER_OPTIONS, Spec
+from ssfx.core.spec import Spec, no_option
 from ssfx.perf_model.cluster_file import with_options
+from ssfx.schemes.base import OTHER_OPTIONS
 
 Point = dict[str, Any]
 """One value for every key that the user or the experiment chose."""
@@ -102,8 +103,10 @@ def expanded(point: Mapping[str, Any]) -> Point:
         usual = defaults(group, component["name"])
         given = typed_options(group, spec)
         for option in given:
+            if option not in usual and group == "scheme":
+                raise unknown(f"option of scheme {component['name']}", option, usual, OTHER_OPTIONS)
             if option not in usual:
-                raise unknown(f"option of {group} {component['name']}", option, usual, OTHER_OPTIONS)
+                raise no_option(f"{group} {component['name']}", option, given[option], usual)
             if f"{group}.{option}" in point:
                 raise ConfigError(f"{group}={choice} and {group}.{option} give one option twice; drop one of them")
         other = {option: value for option, value in component.items() if option != "name" and value != usual[option]}

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssfx.config.other_words import described, machine, model_of_size
+from ssfx.config.other_words import as_a_link, described, digits, machine, model_of_kind, model_of_size, no_sheet
 from ssfx.core import slurm_site
 from ssfx.core.component_file import component_file, file_names, is_file, leaves_folder, outside, path_of
-from ssfx.core.errors import ConfigError, near, nearest, unknown
+from ssfx.core.errors import ConfigError, near, nearest, plain, unknown
 from ssfx.core.files import as_it_is, text_of
 from ssfx.core.paths import conf_dirs
 from ssfx.core.plugins import provided
@@ -40,6 +40,12 @@ _FIGURES = {
     "17": "large_models",
 }
 """Experiments by SSFusion's figures."""
+_EXPERIMENTS = (
+    *("throughput", "long_quality", "breakdown", "compressors", "density", "bandwidth", "large_models"),
+    "profiling_overhead",
+)
+"""SSFusion's experiments, from the first on."""
+_EXPERIMENTS_OF = f"{', '.join(_EXPERIMENTS)} of SSFusion, acpsgd_models, mergecomp_clusters, micro_clusters, s2_sparse"
 OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     "model": {"gpt2_small": "gpt2", "gpt-2-small": "gpt2", "resnet-50": "resnet50", "llama": "llama3_8b"},
     "engine": dict.fromkeys(("mpi", "nccl", "gloo", "local", "real"), "torchrun"),
@@ -47,6 +53,7 @@ OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     | dict.fromkeys(("p5.48xlarge", "p5", "aws-p5"), "aws_p5")
     | dict.fromkeys(("nd96asr_v4", "nd96asr_a100_v4", "ndv4"), "azure_ndv4"),
     "experiment": {"convergence": "long_quality"}
+    | {f"{word}{number}": name for number, name in enumerate(_EXPERIMENTS, 1) for word in ("exp", "experiment")}
     | {f"{paper}fig{number}": name for number, name in _FIGURES.items() for paper in ("", "ssfusion.")},
 }
 """What people call some of the choices."""
@@ -102,9 +109,14 @@ def check_choice(group: str, value: Any) -> str:
             from ssfx.schemes.other_words import no_scheme  # late: it knows every scheme and compressor
 
             raise no_scheme(name)
-        if group == "model" and name.lower() not in OTHER_CHOICES["model"] and (hint := model_of_size(name)):
-            raise ConfigError(f"unknown model {name!r}; {hint}")
-        error = unknown(group, name, choices(group), OTHER_CHOICES.get(group, {}))
+        if group == "model" and plain(name) not in map(plain, OTHER_CHOICES["model"]):
+            sized, close = model_of_size(name), near(name, choices("model"))
+            if sized or not close:
+                raise ConfigError(f"unknown model {name!r}; {sized or model_of_kind(name)}")
+        known = registry(group) if group in COMPONENT_GROUPS else None
+        others = {**(known.others if known else {}), **OTHER_CHOICES.get(group, {})}
+        nearest_of = known.nearest_of if known else _EXPERIMENTS_OF if group == "experiment" else ""
+        error = unknown(group, name, choices(group), others, nearest_of)
         own = "; or count your own: model=FILE.py:FUNCTION" if group == "model" else ""
         raise ConfigError(f"{str(error).removesuffix('?')}{own}") if own else error
     return text if spec.options else name
@@ -125,15 +137,16 @@ def _no_cluster(name: str) -> ConfigError:
         return ConfigError(f"unknown cluster {name!r}; did you mean {same[0]!r}?")
     if words := described(name):
         return ConfigError(f"unknown cluster {name!r}; write cluster=box {words}")
-    if several := re.fullmatch(r"(\d+)\s?x\s?(\d+)", name.lower()):
+    if several := re.fullmatch(r"(\d+)[ _-]?(?:x[ _-]?(\d+)|nodes?|machines?|hosts?|servers?)", digits(name)):
+        each = several[2] or 8
         return ConfigError(
-            f"unknown cluster {name!r}; for {several[1]} machines of {several[2]} GPUs write cluster=box cluster.nodes="
-            f"{several[1]} cluster.devices_per_node={several[2]} cluster.device=a100 "
+            f"unknown cluster {name!r}; for {several[1]} machine(s) of {each} GPUs write cluster=box cluster.nodes="
+            f"{several[1]} cluster.devices_per_node={each} cluster.device=a100 "
             "cluster.inside=pcie cluster.link=25gbe_tcp"
         )
-    if gpus := re.fullmatch(r"(\d+)[x_-]?(?:gpus?|(?P<device>[a-z]+\d+\w*))", name.lower()):
+    if gpus := re.fullmatch(r"(\d+)[x_ -]?(?:gpus?|(?P<device>[a-z]+\d+\w*))?", name.lower()):
         on = gpus["device"] or "a100"
-        close, count = nearest(name, choices("cluster")), int(gpus[1])
+        close, count = nearest(f"{gpus[1]}gpu", choices("cluster")), int(gpus[1])
         meant = f"did you mean {close!r}? " if close and not gpus["device"] else ""
         each = 8 if count > 8 and count % 8 == 0 else count
         machines = "one machine" if each == count else f"{count // each} machines of {each}"
@@ -147,9 +160,19 @@ def _no_cluster(name: str) -> ConfigError:
         return unknown("cluster", name, choices("cluster"), OTHER_CHOICES["cluster"])
     if words := machine(name):
         return ConfigError(f"unknown cluster {name!r}; nearest by numbers: cluster=box {words}")
+    if words := as_a_link(name):
+        return ConfigError(f"unknown cluster {name!r}, which is a link; write cluster=box {words}")
+    if re.match(r"emulated_\d", name.lower()):
+        emulated = ", ".join(one for one in choices("cluster") if one.startswith("emulated_"))
+        return ConfigError(f"unknown cluster {name!r}; emulated ones are {emulated}")
     if name.lower() == "slurm":
         return ConfigError(
             "Slurm is no cluster but an engine: write engine=slurm, and cluster= says what its nodes are"
+        )
+    if no_sheet(name):
+        return ConfigError(
+            f"unknown cluster {name!r}; ssfx has data sheets of GPUs alone: describe yours in FILE.yaml, and write "
+            "cluster=box cluster.nodes=2 cluster.devices_per_node=8 cluster.device=FILE.yaml cluster.link=25gbe_tcp"
         )
     likely = [one for one in near(name, choices("cluster")) if re.findall(r"\d", one) == re.findall(r"\d", name)]
     likely = likely or [one for one in choices("cluster") if re.fullmatch(rf"{re.escape(name.lower())}_\w+", one)]

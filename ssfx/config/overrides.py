@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, choices, options
+from ssfx.config.other_keys import other_key, spelt
 from ssfx.config.schema import KEYS, TYPES, typed
 from ssfx.core import slurm_site
 from ssfx.core.cluster_keys import OTHER_NAMES
@@ -17,47 +18,15 @@ from ssfx.perf_model.saved_profiles import is_saved
 Request = dict[str, tuple[Any, ...]]
 """Keys in the order they were given, each with the values it shall take."""
 
-_LINK_KEYS = ("gbps", "latency_s")
 SHORT = {"cluster.link": "cluster.inter.link", "cluster.inside": "cluster.intra.link"}
 """Keys that say in a word what a cluster is made of."""
 
 _SPLIT_OFF = ("iteration_ms", "cluster_iteration_ms", "train_steps", "profile", "family")
 """Keys that commands take from the words before they are read."""
-_OTHER_KEYS = {
-    **{other: f"cluster.{key if key not in _LINK_KEYS else f'inter.{key}'}" for other, key in OTHER_NAMES.items()},
-    **dict.fromkeys(("ranks", "world_size", "num_gpus", "ngpus"), "world_size, or cluster.nodes and .devices_per_node"),
-    **dict.fromkeys(("network", "interconnect", "internode", "fabric"), "cluster.link"),
-    **dict.fromkeys(("intranode", "inside", "nvlink"), "cluster.inside"),
-    **dict.fromkeys(("rank", "k", "bits"), "compressor=NAME(option=value), as compressor=powersgd(rank=4)"),
-    **dict.fromkeys(("batch", "bs"), "batch_size"),
-    "iteration_s": "iteration_ms",
-    **dict.fromkeys(("ratio", "sparsity", "compression"), "density"),
-    **dict.fromkeys(("epochs", "iters", "iterations", "max_steps"), "steps"),
-    "opt": "optimizer",
-    **dict.fromkeys(
-        ("seq_len", "seqlen", "sequence_length", "max_length", "block_size", "vocab_size"),
-        "model=FILE.py:FUNCTION, with a batch of that shape",
-    ),
-    **dict.fromkeys(("compiled", "compile", "torch_compile", "cuda_graphs"), "cluster.host_us=0"),
-    **dict.fromkeys(("bucket_cap_mb", "bucket_size", "bucket_mb"), "scheme.bucket_cap_bytes"),
-    **dict.fromkeys(("dtype", "amp", "fp16", "bf16"), "precision"),
-    "learning_rate": "lr",
-    **dict.fromkeys(("micro_batches", "microbatches", "num_microbatches"), "accumulate"),
-    **dict.fromkeys(("architecture", "arch", "kind"), "family"),
-    **dict.fromkeys(("lora", "peft", "frozen"), "model=FILE.py:FUNCTION, whose frozen weights need no gradient"),
-    **dict.fromkeys(
-        ("tp", "pp", "tensor_parallel", "pipeline_parallel", "tensor_parallel_size", "pipeline_parallel_size"),
-        "nothing: ssfx exchanges gradients of data parallel ranks, and prices no other; drop it",
-    ),
-    **dict.fromkeys(("grad_accum", "gradient_accumulation_steps", "accumulation", "accumulation_steps"), "accumulate"),
-    **dict.fromkeys(("step_time", "step_ms", "iteration_time", "time_ms"), "iteration_ms"),
-    **dict.fromkeys(("global_batch_size", "global_batch", "total_batch_size"), "batch_size, that of a rank"),
-    **dict.fromkeys(("data_root", "data_dir", "data_path"), "data.root"),
-    **dict.fromkeys(("resume", "resume_from"), "the same command again, which goes on where it stopped; drop it"),
-}
-"""What people call some of the keys, and what to write."""
-
+_FILES = {".py": "model={}:FUNCTION", ".yaml": "cluster={}", ".yml": "cluster={}", ".json": "profile={}"}
+"""What files may be meant for, by how they end."""
 _MOST_USED = "model, cluster, scheme, compressor, density, batch_size, accumulate, optimizer, precision, sharding"
+_MOST_OF_CLUSTERS = "nodes, devices_per_node, device, inside, link, inter.gbps, inter.latency_s"
 _MACHINES = ("cluster.nodes", "cluster.device", "cluster.nics", "cluster.inter.", "cluster.intra.")
 """Beginnings of keys that say what machines are."""
 _CALL = re.compile(r"([a-z_]\w*)\(")
@@ -111,7 +80,7 @@ def _instead(file: str) -> str:
 
 def known_key(name: str) -> str:
     """Return the key that `name` is, or is another word for; "" where it is none."""
-    return name if name in (*GROUPS, *KEYS, *_SPLIT_OFF) else _OTHER_KEYS.get(name, "")
+    return name if name in (*GROUPS, *KEYS, *_SPLIT_OFF) else other_key(name)
 
 
 def _schemes(value: str) -> tuple[str, ...]:
@@ -133,11 +102,12 @@ def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(typed(key, value) for value in values)
     if f"cluster.{key}" in SHORT or any(key in options("cluster", choice) for choice in choices("cluster")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'cluster.{key}'?")
-    if key not in _OTHER_KEYS and any(key in options("scheme", choice) for choice in choices("scheme")):
-        raise ConfigError(f"unknown key {key!r}; did you mean 'scheme.{key}'?")
     keys = [*GROUPS, *KEYS, *_SPLIT_OFF]
-    if key.lower() in _OTHER_KEYS or near(key, keys):
-        raise unknown("key", key, keys, _OTHER_KEYS)
+    meant = "" if spelt(key, keys) else other_key(key)
+    if not meant and any(key in options("scheme", choice) for choice in choices("scheme")):
+        raise ConfigError(f"unknown key {key!r}; did you mean 'scheme.{key}'?")
+    if meant or near(key, keys):
+        raise unknown("key", key, keys, {key: meant} if meant else {})
     raise ConfigError(f"unknown key {key!r}; most used are {_MOST_USED}: docs/configuration.md has all {len(keys)}")
 
 
@@ -189,13 +159,19 @@ def _check_option(group: str, option: str, key: str) -> None:
     names = {name for choice in choices(group) for name in options(group, choice)}
     if option not in names:
         part, _, key = option.rpartition(".")
-        if part in ("inter", "intra") and key in OTHER_NAMES:
-            unit = ", in seconds" if OTHER_NAMES[key] == "latency_s" else ""
+        if part in ("inter", "intra") and (field := OTHER_NAMES.get(key) or other_key(key).rpartition(".")[2]):
+            name, _, unit = field.partition(",")
+            unit = unit or (" in seconds" if name == "latency_s" else "")
             raise ConfigError(
-                f"unknown option of cluster {option!r}; did you mean 'cluster.{part}.{OTHER_NAMES[key]}'{unit}?"
+                f"unknown option of cluster {option!r}; did you mean 'cluster.{part}.{name}'{unit and f',{unit}'}?"
             )
-        if group == "cluster" and (meant := _OTHER_KEYS.get(option, "")):
-            raise ConfigError(f"unknown option of cluster {option!r}; did you mean {meant!r}?")
+        if group == "cluster" and not spelt(option, list(names)):
+            if meant := other_key(option):
+                raise ConfigError(f"unknown option of cluster {option!r}; did you mean {meant!r}?")
+            if not near(option, sorted(names)):
+                raise ConfigError(
+                    f"unknown option of cluster {option!r}; most used are {_MOST_OF_CLUSTERS}: docs/clusters.md has all"
+                )
         raise unknown(f"option of {group}", option, names)
 
 
@@ -206,6 +182,8 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
 
     key, equals, text = word.partition("=")
     _refuse_habit(word, key, text)
+    if text.startswith("="):
+        raise ConfigError(f"{word!r} has = twice; write {key}={text.lstrip('= ')}")
     if not equals:
         raise ConfigError(_without_equals(word))
     if not key or not text:
@@ -222,6 +200,11 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     except (HydraException, TypeError):
         if text.endswith(","):
             raise ConfigError(f"{word!r} ends with a comma; write {key}={text.rstrip(',')}") from None
+        if text.startswith("~"):
+            raise ConfigError(f"{word!r}: ~ is left as it is; write {key}={Path(text).expanduser()}") from None
+        if text.count("'") % 2 or text.count('"') % 2:
+            bare = text.replace("'", "").replace('"', "")
+            raise ConfigError(f"{word!r} has a quote that is not closed; write {key}={bare}") from None
         how = "options are written name(option=value)" if "(" in text else f"write {key}=a,b to run several"
         raise ConfigError(f"cannot read {word!r}; {how}, and range(), choice() and glob() are as in Hydra") from None
     if override.type != OverrideType.CHANGE or override.package is not None:
@@ -239,6 +222,10 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     values = tuple(override.sweep_iterator()) if override.is_sweep_override() else (value,)
     if re.fullmatch(r"0,0*\d+" if key == "density" else r"0,0+\d+", text):
         raise ConfigError(f"{word!r} has a comma, which separates values; write {key}={text.replace(',', '.')}")
+    if re.fullmatch(r"[1-9]\d{0,2}(,000)+", text):
+        raise ConfigError(f"{word!r} has a comma, which separates values; write {key}={text.replace(',', '')}")
+    if twice := [one for one in values if values.count(one) > 1]:
+        raise ConfigError(f"{word!r} has {_plain(twice[0])} twice; write each value once")
     if isinstance(value, list | dict) and (key in GROUPS or TYPES.get(key) in (int, float, float | None)):
         each = ",".join(map(str, value))
         raise ConfigError(f"{word!r} is a list; write {key}={each} to run each of its values")
@@ -279,8 +266,20 @@ def _plain(value: Any) -> Any:
 
 
 def _without_equals(word: str) -> str:
-    for group in GROUPS if word not in (*GROUPS, *KEYS) else ():
+    said = f"{word!r} is not key=value; "
+    if word in (*GROUPS, *KEYS, "="):
+        return f"{said}did you mean {word.strip('=') or 'KEY'}=...? There are no blanks around ="
+    if match := re.fullmatch(r"([a-z_.]+)\s*(?::=?|\s)\s*(\S+)", word):
+        return f"{said}did you mean {match[1]}=...? Write {match[1]}={match[2]}"
+    for group in GROUPS:
         if word in choices(group):
-            return f"{word!r} is not key=value; did you mean {group}={word}?"
+            return f"{said}did you mean {group}={word}?"
+    if kind := _FILES.get(Path(word).suffix):
+        return f"{said}did you mean {kind.format(word)}?"
     close = nearest(word, [*GROUPS, *KEYS])
-    return f"{word!r} is not key=value; " + (f"did you mean {close}=...?" if close else "write for example scheme=ddp")
+    if close:
+        return f"{said}did you mean {close}=...?"
+    for group in ("model", "cluster", "scheme", "experiment"):
+        if found := near(word, choices(group))[:1]:
+            return f"{said}did you mean {group}={found[0]}?"
+    return f"{said}write for example model=gpt2 cluster=64gpu scheme=ddp"

@@ -179,6 +179,7 @@ def typed(key: str, value: Any) -> Any:
             return int(value)
     optional = " or null" if type(None) in kinds else ""
     how = as_number(value, key) if kind in (int, float) else ""
+    how = "; drop it for the usual value" if value in ("auto", "default") else how
     raise ConfigError(f"{key} must be {_WORDS[kind]}{optional}, got {value!r}{how}")
 
 
@@ -199,7 +200,8 @@ def word_choices(key: str) -> tuple[str, ...]:
 
 def _texts(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or any(not isinstance(one, str) for one in value):
-        raise ConfigError(f"{key} must be a list of words, as [first,second], got {value!r}")
+        how = f"; write {key}=[{value}]" if isinstance(value, str) else ""
+        raise ConfigError(f"{key} must be a list of words, as [first,second], got {value!r}{how}")
     return tuple(value)
 
 

@@ -12,6 +12,7 @@ number is EX_TEMPFAIL of sysexits.h, "try again later"."""
 
 _MOST_NAMES = 10
 _MOST_NEAR = 6
+_SIZES = {"nano", "tiny", "mini", "small", "base", "medium", "large", "huge", "xl", "xxl"}
 LISTED = (
     "schemes",
     "compressors",
@@ -63,44 +64,59 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 def near(word: str, choices: Iterable[str]) -> list[str]:
     """Return the choices that `word` may mean, the likeliest first.
 
-    One that differs in case and punctuation alone; else those of which one begins with the other; else the nearest in
-    spelling. A name with other numbers is another thing, so it is never proposed for its spelling.
+    One that differs in case, punctuation and the order of letters alone; else those of which one begins with the other;
+    else the nearest in spelling. A name with other numbers, or of another size, is another thing: it is never proposed
+    for its spelling. Nor is one that begins with another letter, unless nearly all letters are the same.
     """
-    names, said = list(choices), _plain(word.rpartition("/")[2])
-    if same := [name for name in names if _plain(name) == said]:
+    size = _size(word)
+    names = [name for name in choices if not size or _size(name) in ("", size)]
+    said = plain(word.rpartition("/")[2])
+    if same := [name for name in names if plain(name) == said]:
         return same[:1]
     numbers = sorted(re.findall(r"\d", word))
-    alike = {_plain(name): name for name in names if sorted(re.findall(r"\d", name)) == numbers}
+    alike = {plain(name): name for name in names if sorted(re.findall(r"\d", name)) == numbers}
+    if swapped := [name for letters, name in alike.items() if sorted(letters) == sorted(said)]:
+        return swapped[:1]
     if close := difflib.get_close_matches(said, alike, n=1, cutoff=0.9):
         return [alike[close[0]]]
-    begin = [name for name in names if min(len(said), len(_plain(name))) > 2 and _begins(said, _plain(name))]
+    long = [name for name in names if min(len(said), len(plain(name))) > 2]
+    begin = [name for name in long if plain(name).startswith(said)]
+    ends = [
+        name for name in long if said.startswith(plain(name)) or (len(plain(name)) > 3 and said.endswith(plain(name)))
+    ]
+    if not begin and (begin := [name for name in ends if _size(name) == size]):
+        begin = (numbers and [name for name in begin if plain(name) in alike]) or begin
     if begin:
-        begin = (numbers and [name for name in begin if _plain(name) in alike]) or begin
         return sorted(begin, key=lambda name: (abs(len(name) - len(word)), name))[:_MOST_NEAR]
-    if close := difflib.get_close_matches(said, alike, n=1, cutoff=0.6):
+    if len(said) > 3 and (of := [name for name in long if said in re.split(r"[^a-z0-9]+", name.lower())]):
+        return sorted(of, key=lambda name: (len(name), name))[:_MOST_NEAR]
+    first = {letters: name for letters, name in alike.items() if letters[:1] == said[:1]}
+    close = difflib.get_close_matches(said, first, n=1, cutoff=0.66)
+    if close := close or difflib.get_close_matches(said, alike, n=1, cutoff=0.85):
         return [alike[close[0]]]
     family = re.match(r"[a-z]{4}", said)  # llama_70b: there are others
-    kin = [name for name in names if family and numbers and _plain(name).startswith(family[0])]
-    return sorted(kin, key=lambda name: -difflib.SequenceMatcher(None, said, _plain(name)).ratio())[:_MOST_NEAR]
+    kin = [name for name in names if family and numbers and plain(name).startswith(family[0])]
+    return sorted(kin, key=lambda name: -difflib.SequenceMatcher(None, said, plain(name)).ratio())[:_MOST_NEAR]
 
 
-def _plain(word: str) -> str:
+def plain(word: str) -> str:
+    """Return the letters and digits of a name, in lower case: how it is compared."""
     return "".join(filter(str.isalnum, word.lower()))
 
 
-def _begins(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
+def _size(word: str) -> str:
+    return next((part for part in re.split(r"[^a-z]+", word.lower()) if part in _SIZES), "")
 
 
 def unknown(
-    kind: str, word: str, choices: Iterable[str], others: Mapping[str, str] = MappingProxyType({})
+    kind: str, word: str, choices: Iterable[str], others: Mapping[str, str] = MappingProxyType({}), nearest_of: str = ""
 ) -> ConfigError:
     """Return the error for a name that is none of `choices`, naming what is near, else what lists them.
 
-    `others`: what people call some of the choices, and what to write.
+    `others`: what people call some of the choices, and what to write. `nearest_of`: what there is of each kind.
     """
     names = sorted(choices)
-    meant = others.get(word.lower())
+    meant = next((name for other, name in others.items() if plain(other) == plain(word)), "")
     found = [] if meant else near(word, names)
     if meant or len(found) == 1:
         hint = f"did you mean {(meant or found[0])!r}?"
@@ -108,6 +124,7 @@ def unknown(
         hint = f"did you mean one of {', '.join(found)}?"
     else:
         hint = _all_of(kind, names) or (f"choose one of: {some_of(names)}" if names else "there are none")
+        hint = f"there are {nearest_of}; {hint}" if nearest_of else hint
     return ConfigError(f"unknown {kind} {word!r}; {hint}")
 
 
@@ -118,5 +135,6 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def _all_of(kind: str, names: Sequence[str]) -> str:
-    plural = {"memory": "memories", "kind of link": "links"}.get(kind, f"{kind}s")
-    return f"ssfx list {plural} has all {len(names)}" if len(names) > _MOST_NAMES and plural in LISTED else ""
+    plural = {"memory": "memories", "kind of link": "links", "command": "-h", "kind": "list -h"}.get(kind, f"{kind}s")
+    where = f"ssfx {plural}" if plural.endswith("-h") else f"ssfx list {plural}" if plural in LISTED else ""
+    return f"{where} has all {len(names)}" if where and len(names) > _MOST_NAMES else ""

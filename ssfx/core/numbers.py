@@ -15,7 +15,7 @@ def numeric(value: Any) -> Any:
 
 
 _COUNTS = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6}
-_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _GBPS = {
     f"{letter}{unit}": factor * bits
     for letter, factor in (("T", 1e3), ("G", 1.0), ("M", 1e-3))
@@ -37,7 +37,9 @@ def as_number(value: Any, key: str = "") -> str:
 
     It is in the unit of `key`, whose name ends in it: gbps, _s, _ms or _us.
     """
-    found = re.fullmatch(r"([-+]?[0-9]+(?:[.,][0-9]+)?)\s*([a-zA-Z%/]*)", str(value).strip())
+    found = re.fullmatch(
+        r"([-+]?(?:[0-9]+(?:[.,][0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([a-zA-Z%/]*)", str(value).strip()
+    )
     if not isinstance(value, str):
         return ""
     if several := re.fullmatch(r"([0-9.]+?)\s*(?:\.\.|-|:|to)\s*([0-9.]+)", value):

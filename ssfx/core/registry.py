@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from ssfx.core.errors import ConfigError, unknown
@@ -32,8 +32,11 @@ class Registry(Generic[T]):
     listing, all of them are imported, and plugins.
     """
 
-    def __init__(self, kind: str, package: str, table: str = "") -> None:
-        self.kind = kind
+    def __init__(
+        self, kind: str, package: str, table: str = "", others: Mapping[str, str] = {}, nearest_of: str = ""
+    ) -> None:
+        """`others` and `nearest_of` are those of `ssfx.core.errors.unknown`."""
+        self.kind, self.others, self.nearest_of = kind, others, nearest_of
         self._package, self._table = package, table
         self._entries: dict[str, T] = {}
         self._loaded = False
@@ -50,7 +53,7 @@ class Registry(Generic[T]):
         if _odd(name):
             raise ConfigError(f"a {self.kind} is given by its name, as {self.kind}={self.names()[0]!r}, got {name!r}")
         if name not in self:
-            raise unknown(self.kind, name, self._entries)
+            raise unknown(self.kind, name, self._entries, self.others, self.nearest_of)
         return self._entries[name]
 
     def __contains__(self, name: str) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.numbers import numeric
 from ssfx.core.registry import Registry
 
 _SPEC = re.compile(r"\s*(?P<name>[^\s()]+|[^()]*[/.][^()]*?)\s*(?:\((?P<options>[^()]*)\)\s*)?")
@@ -36,7 +37,10 @@ class Spec:
         for part in inside.split(",") if inside else ():
             key, equals, value = (piece.strip() for piece in part.partition("="))
             if not (key and equals and value):
-                raise ConfigError(f"{text!r}: {part.strip()!r} is not option=value")
+                how = (
+                    f"; a density stands beside it: density={part.strip()}" if isinstance(numeric(part), float) else ""
+                )
+                raise ConfigError(f"{text!r}: {part.strip()!r} is not option=value{how}")
             if key in options:
                 raise ConfigError(f"{text!r} gives option {key} twice; keep one of them")
             options[key] = value
@@ -120,15 +124,24 @@ class Registered(Generic[C]):
         return self.cls.summary  # type: ignore[attr-defined, no-any-return]
 
 
-OTHER_OPTIONS = dict.fromkeys(("k", "ratio", "density", "sparsity", "percent"), "density=0.01, a key of its own")
-"""What people take for an option of a compressor."""
+_DENSITY = ("k", "ratio", "density", "sparsity", "percent")
+_SYNONYMS = {"r": "rank", "q_level": "bits", "bit": "bits", "num_bits": "bits", "bucket_size": "bucket"}
+
+
+def no_option(owner: str, key: str, value: object, options: Iterable[str]) -> ConfigError:
+    """Return the error for an option that a component has not: the density of a compressor is a key of its own."""
+    fraction = numeric(value)
+    kept = f"{fraction:g}" if isinstance(fraction, float) and 0 < fraction <= 1 else "0.01 for 1 %"
+    return unknown(
+        f"option of {owner}", key, options, dict.fromkeys(_DENSITY, f"density={kept}, a key of its own") | _SYNONYMS
+    )
 
 
 class Catalog(Registry[Registered[C]]):
     """A registry whose components are built from specs."""
 
-    def __init__(self, kind: str, package: str) -> None:
-        super().__init__(kind, package)
+    def __init__(self, kind: str, package: str, others: Mapping[str, str] = {}, nearest_of: str = "") -> None:
+        super().__init__(kind, package, others=others, nearest_of=nearest_of)
         self._built: dict[tuple[str, Any], C] = {}
         self._by_spec: dict[str, C] = {}
 
@@ -176,7 +189,7 @@ class Catalog(Registry[Registered[C]]):
         parsed = {}
         for key, value in given.items():
             if key not in defaults:
-                raise unknown(f"option of {self.kind} {entry.name}", key, defaults, OTHER_OPTIONS)
+                raise no_option(f"{self.kind} {entry.name}", key, value, defaults)
             parsed[key] = _parse(f"{self.kind} option {entry.name}.{key}", value, defaults[key])
         try:
             return replace(entry.options, **parsed)

@@ -78,7 +78,7 @@ class Link:
         if not (self.gbps > 0 and isfinite(self.gbps) and self.latency_s >= 0 and isfinite(self.latency_s)):
             raise ConfigError(f"gbps and latency_s must be positive numbers, got {self.gbps} and {self.latency_s}")
         if not 0 < self.efficiency <= 1:
-            percent = f"; {self.efficiency:g} % is {self.efficiency / 100:g}" if 1 < self.efficiency <= 100 else ""
+            percent = f"; {self.efficiency:g} % is {self.efficiency / 100:g}" if 2 <= self.efficiency <= 100 else ""
             raise ConfigError(f"efficiency must be in (0, 1], a share of gbps, got {self.efficiency:g}{percent}")
         if not 0 <= self.switch_efficiency <= 1:
             raise ConfigError(f"switch_efficiency must be in [0, 1], got {self.switch_efficiency}")

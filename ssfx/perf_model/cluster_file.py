@@ -13,7 +13,7 @@ from ssfx.core.plausible import plausible
 from ssfx.perf_model import devices
 from ssfx.perf_model.cluster import MEASURABLE, Calibration, Cluster, Link
 from ssfx.perf_model.exchange_tables import tables_of
-from ssfx.perf_model.links import full_name
+from ssfx.perf_model.links import FAMILIES, full_name
 
 CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 PRINTED = ("published", "fitted")
@@ -229,13 +229,21 @@ def _link(key: str, node: Mapping[str, Any], on: str) -> Link:
             if name in numbers:
                 plausible("inter.gbps" if (key, name) == ("inter", "gbps") else name, numbers[name], name)
         if kind := node.get("link"):
+            if key == "inter" and full_name(str(kind)).startswith(FAMILIES):
+                raise ConfigError(
+                    f"{kind} joins devices of one node; write cluster.inside={kind} with cluster.nodes=1, or a link of "
+                    "ssfx list links"
+                )
             return Link.of_kind(str(kind), on, **numbers)
         return Link(numbers.pop("gbps"), numbers.pop("efficiency"), numbers.pop("latency_s"), **numbers)  # type: ignore[arg-type]
     except ConfigError as error:
         if str(error).startswith("cluster."):
             raise
         named = str(error).startswith(("gbps", "latency_s", "efficiency", "switch_efficiency"))
-        what = f"cluster.{key}.{error}" if named else f"cluster.{key}: {error}"
+        said = str(error)
+        if key == "intra":  # what is said of kinds is about links between nodes
+            said = said.replace("cluster.inter.", "cluster.intra.").replace("cluster.link=", "cluster.inside=")
+        what = f"cluster.{key}.{said}" if named else f"cluster.{key}: {said}"
         raise ConfigError(what) from None
 
 

@@ -169,9 +169,14 @@ def _unknown(name: str) -> str:
     digits = re.findall(r"\d", name)
     kin = [sheet for sheet in _table() if digits and re.findall(r"\d", sheet) == digits]
     found = [sheet for sheet in kin if _letters(sheet) in _letters(name) or _letters(name) in _letters(sheet)]
+    words = _words(name.replace("_", " "))
+    if other := [sheet for sheet in found if _other_form(_words(_table()[sheet]["title"]), words)]:
+        title = _table()[other[0]]["title"]
+        return f"unknown device {name!r}; {other[0]} is {title}, which is faster: write it, or the nearest by numbers"
     if len(found) + len(near := difflib.get_close_matches(name.lower(), kin, cutoff=0.8)):
         return f"unknown device {name!r}; did you mean {' or '.join(dict.fromkeys(map(repr, found + near)))}?"
-    return f"unknown device {name!r}; write the nearest by numbers, ssfx list devices has all by their rates"
+    which = "write the nearest by numbers" if digits else "write which one, as h100 or rtx4090"
+    return f"unknown device {name!r}; {which}, ssfx list devices has all by their rates"
 
 
 def has_sheet(name: str) -> bool:
@@ -209,8 +214,13 @@ def sheet_named(name: str) -> str | None:
     """Return the data sheet that a GPU's own name fits, as "NVIDIA A100-SXM4-40GB" does; None where none does."""
     words = _words(name)
     titled = {sheet: _words(one["title"]) for sheet, one in _table().items() if sheet != "cpu"}
-    fitting = [sheet for sheet, title in titled.items() if _models(title) <= words]
+    fitting = [sheet for sheet, title in titled.items() if _models(title) <= words and not _other_form(title, words)]
     return max(fitting, key=lambda sheet: len(titled[sheet] & words), default=None)
+
+
+def _other_form(title: set[str], words: set[str]) -> bool:
+    """Return whether a sheet is of modules, and the words are of a card of that name, which is slower."""
+    return any("sxm" in word for word in title) and bool(words & {"pcie", "nvl"})
 
 
 def _models(words: set[str]) -> set[str]:

@@ -38,7 +38,8 @@ _WORDS = {
 _OTHERS = {
     r"gigabit|lan": "eth_1_tcp",
     r"wi-?fi|wlan": "eth_1_tcp cluster.inter.gbps=0.3 cluster.inter.latency_s=0.003",
-    r"tailscale|vpn|starlink|dsl|fib(re|er)|home": "eth_1_tcp cluster.inter.gbps=0.1 cluster.inter.latency_s=0.02",
+    r"fib(re|er)|ftth": "eth_1_tcp cluster.inter.latency_s=0.01",
+    r"tailscale|vpn|starlink|dsl|home": "eth_1_tcp cluster.inter.gbps=0.1 cluster.inter.latency_s=0.02",
     r"thunderbolt|usb4": "eth_10_tcp cluster.inter.gbps=20",
     r"xdr|connectx-?8|cx8": "ib_rdma_400 cluster.inter.gbps=800",
     r"connectx-?7|cx7|quantum-?2": "ib_rdma_400",
@@ -49,6 +50,8 @@ _OTHERS = {
     r"(gpudirect-?)?tcpx": "eth_100_tcp cluster.inter.gbps=200",
 }
 """What people call links that are no family here, and the nearest by numbers."""
+FASTEST_TCP_GBPS = 400
+"""Beyond this rate people mean RDMA."""
 _PATTERNS = {word: pattern for words, pattern in _WORDS.items() for word in words.split()}
 _UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}, "_untuned": {"untuned"}}
 """Kinds that are slower than they could be, and the words without which nobody means them."""
@@ -67,6 +70,8 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
         (family := found[:6]) == "nvlink" and has_sheet(on) and _table().get(found) and _of_device(family, on) != found
     ):
         raise ConfigError(f"a node's {on} devices are joined by {_of_device(family, on)}, not {found}; use {family}")
+    elif found.startswith("pcie") and has_sheet(on) and found[:5] > _of_device("pcie", on)[:5]:
+        raise ConfigError(f"a node's {on} devices have {_of_device('pcie', on)}, and no {found}; use pcie")
     elif found.startswith("infinity") and has_sheet(on) and not on.startswith("mi"):
         raise ConfigError(f"{found} joins AMD's devices, not {on}; use {' or '.join(sorted(device(on).inside))}")
     if found in _table():
@@ -79,7 +84,7 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
         r"(\d+(?:\.\d+)?) ?-?(g|gb?e?|gbit/?s?|gbps|m|mb|mbit/?s?|mbps)(?:[ _-]?(?:eth(?:ernet)?|tcp))?", said
     ):
         gbps = float(rate[1]) / (1e3 if rate[2].startswith("m") else 1)
-        tcp = [kind for kind in _table() if kind.startswith("eth_")]
+        tcp = [kind for kind in _table() if kind.startswith("eth_" if gbps <= FASTEST_TCP_GBPS else "ib_rdma_")]
         close = min(tcp, key=lambda kind: abs(log(_table()[kind]["gbps"] / max(gbps, 1e-6))))
         raise _nearest(name, f"{close} cluster.inter.gbps={gbps:g}")
     if found := next((words for pattern, words in _OTHERS.items() if re.match(pattern, said)), ""):

@@ -51,9 +51,23 @@ _OTHERS = {
         "clip between backward and optimizer.step, as with DDP; scheme=auto may hear of it by clipped=True",
     ),
     **dict.fromkeys(("cluster", "iteration_ms"), "it is a key of ssfx advise; attach measures where it runs"),
+    **dict.fromkeys(("device", "device_id"), "the exchange is on the model's device; move the model there before"),
+    **dict.fromkeys(
+        ("world_size", "backend", "init_method"),
+        "ranks are those of torch.distributed.init_process_group, which the script calls before",
+    ),
+    **dict.fromkeys(("hooks", "overlap", "async_op"), "exchanges overlap backward by themselves; drop it"),
     **dict.fromkeys(("error_feedback", "residual"), 'it is memory="residual", the default, or memory="none"'),
 }
 """Arguments that people expect, and what to do."""
+_MEMBERS = {
+    **dict.fromkeys(("backward", "zero_grad", "forward", "train", "eval"), "the script does that, as with DDP"),
+    **dict.fromkeys(("statistics", "metrics", "bytes", "sent_bytes", "time_ms"), "it is sync.stats()"),
+    **dict.fromkeys(("close", "remove", "unwrap", "stop"), "it is sync.detach()"),
+    **dict.fromkeys(("save", "checkpoint"), "it is sync.state_dict()"),
+    **dict.fromkeys(("load", "resume"), "it is sync.load_state_dict(state)"),
+}
+"""Members that people expect of the handle, and what to do."""
 _OWN = ("scheme", "compressor", "density", "memory", "scaler", "process_group", "costs", "profile", "exempt")
 _KINDS = {
     "compressor": 'text, as "topk" or "dgc(value_dtype=float16)"',
@@ -91,6 +105,14 @@ def check_arguments(options: Iterable[str], known: Collection[str]) -> None:
             )
 
 
+def no_member(handle: object, name: str) -> Any:
+    """Raise AttributeError for a member that the handle of `attach` has not, with what to write."""
+    public = [one for one in dir(type(handle)) if not one.startswith("_")]
+    close = near(name, public) if not name.startswith("_") else []
+    meant = _MEMBERS.get(name) or (f"did you mean sync.{close[0]}?" if close else f"it has {', '.join(public)}")
+    raise AttributeError(f"the handle of attach has no {name}; {meant}", name=name, obj=handle)
+
+
 def check_module(model: object) -> None:
     """Raise ConfigError unless `model` is a bare module: no DDP, FSDP or sharded parameter in it."""
     if not isinstance(model, torch.nn.Module):
@@ -99,6 +121,8 @@ def check_module(model: object) -> None:
             if isinstance(model, torch.optim.Optimizer)
             else "give the module itself, not its parameters or its state"
             if isinstance(model, Mapping | Iterator)
+            else "give a module that was made of the class"
+            if isinstance(model, type)
             else "of a pipeline stage attach its submodule, with the process group of the ranks that hold the same one"
         )
         raise ConfigError(f"attach needs a torch.nn.Module, got {type(model).__name__}; {hint}")

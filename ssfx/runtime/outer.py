@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import torch
@@ -25,7 +25,7 @@ from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.rounds import Rounds
-from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts
+from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts, no_member
 from ssfx.runtime.hooks import hook
 from ssfx.runtime.lifetime import Peers, claim_model, release_model
 from ssfx.runtime.online import parameter_names, registration_profile
@@ -54,6 +54,9 @@ class OuterSync:
     Public: outer, synchronize, no_sync, stats, state_dict, load_state_dict, detach. `inside` exchanges gradients every
     step inside a group of `rounds.ranks_per_group` ranks, whose weights are equal: their mean is that of groups.
     """
+
+    if not TYPE_CHECKING:  # for people; a type checker knows what there is
+        __getattr__ = no_member
 
     last = profile = costs = None
     """What an exchange of every step knows."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
 import torch
@@ -19,7 +19,15 @@ from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
-from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts, optimizer_facts, refuse_inside_ddp
+from ssfx.runtime.checks import (
+    Optimizers,
+    attach_facts,
+    check_agreed,
+    model_facts,
+    no_member,
+    optimizer_facts,
+    refuse_inside_ddp,
+)
 from ssfx.runtime.commit import Commit
 from ssfx.runtime.exact import average_exactly
 from ssfx.runtime.exchange import Exchange, Slot
@@ -54,6 +62,9 @@ class TrainingStep(Uneven):
     A step is: `_hook` for each gradient, the first of which begins the exchange; `_finish` at the end of backward;
     `_before_optimizer` and `_after_optimizer` around the steps that use the averages.
     """
+
+    if not TYPE_CHECKING:  # for people; a type checker knows what there is
+        __getattr__ = no_member
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.core.errors import ConfigError, unknown
-from ssfx.core.numbers import numeric, whole
+from ssfx.core.numbers import as_number, numeric, whole
 from ssfx.core.registry import Registry
 from ssfx.core.spec import Bounded, Spec
 from ssfx.planning.costs import Costs
@@ -19,10 +19,11 @@ from ssfx.schemes.search.shared import shared
 
 OTHER_OPTIONS = {
     **dict.fromkeys(("ratio", "sparsity", "k", "keep"), "density"),
-    **dict.fromkeys(("rank", "bits", "levels", "bucket"), "compressor=NAME(option=value), as powersgd(rank=4)"),
+    **dict.fromkeys(("rank", "r", "bits", "levels", "bucket"), "compressor=NAME(option=value), as powersgd(rank=4)"),
     **dict.fromkeys(("group", "pg"), "process_group"),
     **dict.fromkeys(("warmup", "warmup_steps", "start_powersgd_iter"), "dense_steps"),
     **dict.fromkeys(("momentum", "lr", "weight_decay"), "the optimizer's own, which stays as it is; drop it"),
+    **dict.fromkeys(("h", "sync_every", "inner_steps", "local_steps", "period", "interval"), "every"),
     "no_sync": "with sync.no_sync(): around all but the last backward",
 }
 """What people take for an option of a scheme, and what to write."""
@@ -175,7 +176,8 @@ class Scheme:
                 )
             chosen[key] = _as_number(value, hints[key])
             if not _fits(chosen[key], hints[key]):
-                raise ConfigError(f"option {key} of scheme {self.name} must be {_text(hints[key])}, got {value!r}")
+                how = as_number(value, key) if hints[key] in (int, float) else ""
+                raise ConfigError(f"option {key} of scheme {self.name} must be {_text(hints[key])}, got {value!r}{how}")
         try:
             made = replace(self.defaults, **chosen)
         except ValueError as error:

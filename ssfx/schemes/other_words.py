@@ -4,24 +4,40 @@ from dataclasses import fields
 from typing import Any
 
 from ssfx.compressors import compressors
-from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.errors import ConfigError, near, plain, unknown
 from ssfx.core.spec import Spec, name_of
 from ssfx.schemes.base import schemes
 
 _FOUR_BITS = "qsgd(bits=4,bucket=32,norm=max)"
 _MEANT = {
     "ssfusion": {"scheme": "ssfusion_oi"},
-    "dense torch allreduce none": {"scheme": "ddp"},
+    "dense torch allreduce none fp32 ddp_fp32 horovod nccl baseline": {"scheme": "ddp"},
     "best default fastest": {"scheme": "auto"},
-    "fp16 16bit half fp16_allreduce fp16_compress_hook": {"scheme": "ddp_fp16"},
-    "bf16 bf16_allreduce bf16_compress_hook": {"scheme": "ddp_bf16"},
-    "int8 fp8 8bit ddp_int8 ddp_fp8": {"scheme": "ddp_quantized"},
-    "int4 4bit ddp_int4": {"scheme": "ddp_quantized", "compressor": _FOUR_BITS},
-    "1bit 1-bit 1bit_adam onebit_adam": {"scheme": "ddp_quantized", "compressor": "onebit"},
-    "fsdp hsdp zero zero3 zero++ zeropp": {"sharding": "hsdp"},
-    "local_sgd localsgd opendiloco": {"scheme": "diloco"},
+    "fp16 16bit half fp16_allreduce fp16_compress": {"scheme": "ddp_fp16"},
+    "bf16 bf16_allreduce bf16_compress": {"scheme": "ddp_bf16"},
+    "int8 fp8 8bit ddp_int8 ddp_fp8 mxfp8 quantized quantization": {"scheme": "ddp_quantized"},
+    "int4 4bit ddp_int4 mxfp4 nvfp4": {"scheme": "ddp_quantized", "compressor": _FOUR_BITS},
+    "1bit 1bit_adam onebit_adam 1bit_lamb 01_adam": {"scheme": "ddp_quantized", "compressor": "onebit"},
+    "fsdp fsdp2 hsdp zero zero1 zero2 zero3 zero++ zeropp": {"sharding": "hsdp"},
+    "local_sgd localsgd opendiloco fedavg": {"scheme": "diloco"},
+    "sparse sparsification": {"scheme": "topk"},
+    "low_rank batched_powersgd dion": {"scheme": "powersgd"},
+    "bytescheduler byteps p3 tictac": {"scheme": "wfbp"},
 }
-OTHER_WORDS = {word: options for words, options in _MEANT.items() for word in words.split()}
+OTHER_WORDS = {plain(word): options for words, options in _MEANT.items() for word in words.split()}
+_OF_OTHER_KINDS = {
+    "muon adam adamw sgd lion lamb lars shampoo soap adafactor": (
+        "an optimizer, no exchange; optimizer=NAME stands beside scheme=ddp"
+    ),
+    "pipeline gpipe pp tp ep megatron tensor_parallel expert_parallel sequence_parallel": (
+        "no exchange of gradients, which are all that ssfx compresses; write scheme=ddp"
+    ),
+}
+OF_OTHER_KINDS = {plain(word): what for words, what in _OF_OTHER_KINDS.items() for word in words.split()}
+_NEAREST = (
+    "ddp_fp16, ddp_quantized of fewer bits, topk, ssfusion_oi of few elements, powersgd of low rank, diloco of few "
+    "exchanges, auto, which chooses"
+)
 
 
 def no_scheme(name: Any, *, python: bool = False) -> ConfigError:
@@ -32,7 +48,8 @@ def no_scheme(name: Any, *, python: bool = False) -> ConfigError:
         )
     bare = name_of(name) if isinstance(name, str) else name
     inside = dict(Spec.parse(name).options) if isinstance(name, str) and bare != name else {}
-    if meant := OTHER_WORDS.get(str(bare).lower()):
+    said = plain(str(bare))
+    if meant := OTHER_WORDS.get(said, OTHER_WORDS.get(said.removesuffix("hook"))):
         if python and "sharding" in meant:
             return ConfigError(f"scheme={name!r}: attach takes a model that fully_shard has wrapped; wrap it first")
         return ConfigError(f"unknown scheme {name!r}; write {_written(meant, python)}")
@@ -44,7 +61,16 @@ def no_scheme(name: Any, *, python: bool = False) -> ConfigError:
     if bare in compressors:
         written = _written({"scheme": "per_tensor", "compressor": name}, python)
         return ConfigError(f"scheme={name}: {bare} is a compressor; write {written}")
-    return unknown("scheme", name, schemes.names())
+    if meant_by := next((spec for word, spec in compressors.others.items() if plain(word) == said), ""):
+        written = _written({"scheme": "per_tensor", "compressor": meant_by}, python)
+        return ConfigError(f"unknown scheme {name!r}; nearest by what is sent: write {written}")
+    if what := OF_OTHER_KINDS.get(said):
+        return ConfigError(f"unknown scheme {name!r}: it is {what}")
+    close = near(str(bare), [*schemes.names(), *compressors.names()])[:1]
+    if close and close[0] not in schemes:
+        written = _written({"scheme": "per_tensor", "compressor": close[0]}, python)
+        return ConfigError(f"unknown scheme {name!r}; nearest by what is sent: write {written}")
+    return unknown("scheme", str(name), schemes.names(), nearest_of=_NEAREST)
 
 
 def _written(options: dict[str, str], python: bool) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import finalize, ref
 
 import torch
@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ssfx.collectives import collectives
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
-from ssfx.runtime.checks import Optimizers, check_agreed, optimizer_facts, scaler_fact
+from ssfx.runtime.checks import Optimizers, check_agreed, no_member, optimizer_facts, scaler_fact
 from ssfx.runtime.hooks import OptimizerHooks
 from ssfx.runtime.lifetime import attached_parameters, claim_model, release_model
 from ssfx.runtime.message import Room, StepKey
@@ -38,6 +38,9 @@ class ShardedSync:
     between replicas, or between shards where there are no replicas. `shard_plan` is None where sums over shards are
     torch's, and `weights_plan` where gathers of weights are.
     """
+
+    if not TYPE_CHECKING:  # for people; a type checker knows what there is
+        __getattr__ = no_member
 
     def __init__(
         self,

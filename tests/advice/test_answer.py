@@ -212,3 +212,12 @@ def test_what_is_free_is_what_its_words_give():
     assert more.dense.work == pytest.approx(answer.fewer.work, rel=0.01)
     assert more.fewer is None
     assert f"batch 4 each x {answer.fewer.passes}, " in as_text(first_screen(more))
+
+
+def test_quality_says_for_which_other_task_alone_something_is_published():
+    """SSFusion's points of BERT-large are of SQuAD."""
+    unasked, asked_for = (asked(f"{BERT}{words}", "oktopk") for words in ("", " task=fine-tuning"))
+    assert facts(unasked)["QUALITY"].endswith("; faster: published for task=fine-tuning")
+    assert unasked.published == ()
+    assert "oktopk: " in evidence(asked_for)["PUBLISHED"]
+    assert asked_for.other_task == ""

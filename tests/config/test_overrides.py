@@ -13,7 +13,7 @@ from ssfx.lab.config.cases import resolve_job
 WRONG = [
     ("scheme=dpp", "did you mean 'ddp'?"),
     ("scheme=", "'scheme=' is not key=value"),
-    ("scheme=1", "unknown scheme '1'; ssfx list schemes has all"),
+    ("scheme=1", "unknown scheme '1'; there are ddp_fp16, ddp_quantized of fewer bits, topk"),
     ("scheme.bucket_cap_byte=1", "did you mean 'bucket_cap_bytes'?"),
     ("scheme=ddp scheme.bucket_cap_bytes=abc", "bucket_cap_bytes of scheme ddp"),
     ("scheme=ddp scheme.bucket_cap_bytes=0", "bucket caps must be at least 1 byte"),

@@ -141,3 +141,11 @@ def test_conditions_say_what_the_table_of_the_figure_gives(tmp_path):
     assert "in 2 of 3 settings, the fastest of them at 57 Gbit/s; at 1 Gbit/s whatever" in block
     assert "3 to 6 orderings hold. O+I as the paper ran it is +10 to +50 % against HiPress" in block
     assert "| 57 | a | 3 to 6 | +10 to +50 % | +20 to +25 % | -20 % |" in block
+
+
+def test_the_site_shows_lines_of_code_whole():
+    """docs/site.css is made for 120 characters at 1280 pixels; the site takes it, and its target copies it."""
+    code = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(("    ", "$ "))]
+    assert max(map(len, code)) <= 4 + 120
+    assert "extra_css: [docs/site.css]" in (ROOT / "mkdocs.yml").read_text()
+    assert " docs/site.css " in re.search(r"^PAGES = ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]

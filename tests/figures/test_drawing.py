@@ -31,7 +31,7 @@ def names(words):
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("ssfusion.tab1", "did you mean 'ssfusion.table1'?"),
+        ("ssfusion.tabel1", "did you mean 'ssfusion.table1'?"),
         ("ssfusion.figg11", "did you mean 'ssfusion.fig11'?"),
         ("mikro", "did you mean 'micro'?"),
         ("ssfusion.fig99", "ssfusion has fig1, fig2,"),  # never fig9: another number is another figure

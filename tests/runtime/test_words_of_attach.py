@@ -1,10 +1,13 @@
 """What attach and its handle answer to what cannot be meant: the answers of the command line, as Python."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
 
 import ssfx
+from ssfx.collectives import torch_comm
 from ssfx.config.advice_question import resolve_setting
 from ssfx.config.groups import check_choice
 from ssfx.core.errors import ConfigError, RunError
@@ -56,10 +59,15 @@ def test_the_command_line_has_the_same_answers(name):
         ({"scheme": ["ddp", "topk"]}, "attach takes one scheme"),
         ({"scheme": "topk", "ratio": 0.01}, "did you mean 'density'"),
         ({"scheme": "powersgd", "rank": 4}, r"powersgd\(rank=4\)"),
-        ({"scheme": "topk", "group": None}, "did you mean 'process_group'"),
+        ({"scheme": "topk", "group": None}, "did you mean process_group"),
         ({"scheme": "topk", "no_sync": True}, r"with sync.no_sync\(\)"),
         ({"scheme": "topk", "warmup": 5}, "did you mean 'dense_steps'"),
         ({"scheme": "topk", "momentum": 0.9}, "the optimizer's own"),
+        ({"scheme": "topk", "device": "cuda"}, "move the model there before"),
+        ({"scheme": "topk", "world_size": 4}, "init_process_group"),
+        ({"scheme": "diloco", "H": 500}, "did you mean 'every'"),
+        ({"scheme": "topk", "density": "1%"}, "write 0.01"),
+        ({"scheme": "topk", "memory": "ef"}, "did you mean 'residual'"),
         ({"exempt": nn.Linear(2, 2)}, "exempt is a list of"),
         ({"scheme": "powersgd", "compressor": "powersgd(rank=100000)"}, r"rank must be in \[1, 4096\]"),
     ],
@@ -76,9 +84,16 @@ def test_a_model_that_is_spread_over_devices_by_torch_is_refused():
 
 
 def test_names_of_other_libraries_are_answered():
-    for name, said in {"wrap": "ssfx.attach", "DDP": "ssfx.attach", "advise": "advise_on"}.items():
+    of_package = {"wrap": "ssfx.attach", "DDP": "ssfx.attach", "advise": "advise_on", "detach": "sync.detach"}
+    for name, said in (of_package | {"simulate": "a command", "TopK": 'scheme="topk"'}).items():
         with pytest.raises(AttributeError, match=said):
             getattr(ssfx, name)
+    sync = ssfx.attach(*parts())
+    for name, said in {"statistics": "sync.stats", "backward": "the script does", "detatch": "sync.detach"}.items():
+        with pytest.raises(AttributeError, match=said):
+            getattr(sync, name)
+    with pytest.raises(ConfigError, match="got Linear; ssfx profile"):
+        ssfx.advise_on(parts()[0], "64gpu")
 
 
 def test_a_trace_that_was_not_kept_cannot_be_saved(tmp_path):
@@ -116,3 +131,14 @@ def test_the_log_says_every_hundred_steps_what_waits_and_can_be_silent(caplog):
     lines = [one.getMessage() for one in caplog.records if "you wait" in one.getMessage()]
     assert len(lines) == 1
     assert lines[0].startswith("step 200: ")
+
+
+def test_a_rank_that_waits_for_others_to_attach_says_so(monkeypatch, caplog):
+    monkeypatch.setattr(torch_comm, "LONG_S", 0.01)
+    with caplog.at_level("WARNING", "ssfx"), torch_comm._said_while_waiting(3):
+        until = time.monotonic() + 30
+        while not caplog.records and time.monotonic() < until:
+            time.sleep(0.01)
+    assert caplog.messages == [
+        "rank 3 has waited 0.01 s for all ranks to call ssfx.attach; a script calls it on every rank"
+    ]

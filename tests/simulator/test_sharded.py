@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ssfx.advice.cases import memory_of, sensitivity, simulate_case
-from ssfx.advice.sharded_steps import Asked, ShardedStep, plan_sharded
+from ssfx.advice.sharded_steps import Asked, ShardedStep, plan_sharded, volumes_of
 from ssfx.config.plans import resolve_plan
 from ssfx.config.simulations import resolve_simulations
 from ssfx.core.case import LATER_FIELDS, Case
@@ -213,6 +213,19 @@ def test_every_pass_of_an_accumulation_gathers_and_reduces() -> None:
     one, four = (steps(f"{GPT} scheme=ddp sharding=fsdp accumulate={n}")[0] for n in (1, 4))
     assert four.volumes.sent == 4 * one.volumes.sent
     assert 3.5 * one.iteration_s < four.iteration_s < 4 * one.iteration_s
+
+
+@pytest.mark.parametrize("scheme", ["ddp", "topk"])
+def test_replicas_exchange_once_a_step_what_shards_summed_in_all_passes(scheme: str) -> None:
+    one, four = (steps(f"{GPT} scheme={scheme} sharding=hsdp accumulate={n}")[0] for n in (1, 4))
+
+    def number(step: ShardedStep, resource: str) -> int:
+        return sum(task.resource == resource for task in step.tasks)
+
+    assert number(four, "replicas") == number(one, "replicas") > 0
+    assert number(four, "network") == 4 * number(one, "network")
+    between = 4 * one.volumes.sent - four.volumes.sent
+    assert between == 3 * (one.volumes.sent - volumes_of(replace(one.sharded, replicas=None)).sent)
 
 
 def test_bf16_sums_send_half_and_blocks_that_stay_whole_are_gathered_once() -> None:

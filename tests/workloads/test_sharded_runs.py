@@ -1,6 +1,7 @@
 """Runs of sharded models on real ranks: trained as whole ones, evaluated, resumed, and refused where they cannot be."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,19 @@ def test_replicas_of_shards_train_and_send_less(four: Pool, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_replicas_exchange_once_in_a_step_of_several_passes(four: Pool, tmp_path: Path) -> None:
+    """And the run is that of the whole model, which exchanges once, too."""
+    changes = {**VGG, "steps": 3, "scheme": "ddp", "density": None, "memory": None}
+    shared = {**changes, "sharding": "hsdp", "shards": 2}
+    runs = [
+        four.run(run, 4, str(tmp_path / str(number)), one, None, None)[0]
+        for number, one in enumerate(({**changes, "accumulate": 2}, {**shared, "accumulate": 2}, shared))
+    ]
+    assert runs[1]["losses"] == pytest.approx(runs[0]["losses"], rel=1e-4)
+    assert runs[1]["between"] == runs[2]["between"] > 0
+
+
+@pytest.mark.slow
 def test_all_ranks_skip_a_step_that_is_not_finite(pair: Pool, tmp_path: Path) -> None:
     changes = {**VGG, **SHARDED, **FOUR_BITS, "steps": 4}
     for found in pair.run(run, 2, str(tmp_path), changes, None, 1):
@@ -148,6 +162,7 @@ def run(
     case: Case = make_case(world_size=world, **changes)
     records: list[StepRecord] = []
     made: list[Any] = []
+    between: list[Any] = []
 
     def on_step(record: StepRecord) -> None:
         records.append(record)
@@ -157,9 +172,14 @@ def run(
     def attach(model: Any, optimizer: Any, **options: Any) -> Any:
         found = ssfx.attach(model, optimizer, **options)
         made[:] = [found if isinstance(found, ssfx.Sync) else ShardedExchange(found, model, case), model]
+        for one in found._exchanges if case.sharding == "hsdp" else ():
+            one.group.replace_all_reduce(partial(counted, one.all_reduce))
         if bad_step is not None and rank == 1:
             model.register_forward_hook(lambda *_: spoilt(_[2]) if len(records) == bad_step else None)
         return made[0]
+
+    def counted(exchange: Any, reduced: torch.Tensor) -> None:
+        between.append(exchange(reduced))
 
     def spoilt(out: torch.Tensor) -> torch.Tensor:
         return out * float("nan")
@@ -175,6 +195,7 @@ def run(
         "result": result,
         "losses": {one.step: one.loss for one in records},
         "sent": records[-1].sent_bytes,
+        "between": len(between),
         "skipped": [one.step for one in records if one.skipped],
         "points": [one.evaluated for one in records],
         "finite": all(bool(torch.isfinite(w).all()) for w in weights),

@@ -109,4 +109,5 @@ def _meant(word: str, names: Sequence[str]) -> list[str]:
 
 
 def _plain(word: str) -> str:
-    return re.sub(r"(?<=[a-z])0+(?=\d)", "", re.sub(r"\b(fig|table)(?:ure)?[. _]+(?=\d)", r"\1", word.lower()))
+    short = re.sub(r"\btab(?:le)?[. _-]*(?=\d)", "table", re.sub(r"\bfig(?:ure)?[. _-]*(?=\d)", "fig", word.lower()))
+    return re.sub(r"(?<=[a-z])0+(?=\d)", "", short)

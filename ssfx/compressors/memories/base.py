@@ -64,7 +64,11 @@ class Memory(ABC):
         raise TypeError(f"memory {self.name} has no momentum for dense gradients")
 
 
-memories: Catalog[Memory] = Catalog("memory", "ssfx.compressors.memories")
+OTHER_WORDS = {
+    **dict.fromkeys(("ef", "ef21", "error_feedback", "feedback", "error", "residuals", "true"), "residual"),
+    **dict.fromkeys(("off", "false", "no"), "none"),
+}
+memories: Catalog[Memory] = Catalog("memory", "ssfx.compressors.memories", OTHER_WORDS)
 
 
 def check_chosen_memory(scheme: str, memory: Memory) -> None:

@@ -12,6 +12,7 @@ import click
 from ssfx.cli.completion import overrides_argument
 from ssfx.cli.terminal import print_table, say
 from ssfx.compressors import compressors as registered
+from ssfx.config.groups import check_choice
 from ssfx.core.errors import ConfigError, nearest, unknown
 from ssfx.core.files import check_writable, write_json
 from ssfx.core.user_code import is_own
@@ -228,7 +229,7 @@ def function(name: str, words: tuple[str, ...], on: str | None, out: Path | None
 
     path = _checked(out or Path(f"{name.rpartition(':')[2]}.json"))
     if on is not None and not is_own(name):
-        _keep(_catalogued(name, on, given), path)
+        _keep(_catalogued(check_choice("model", name), on, given), path)
         return
 
     from ssfx.lab.workloads.own_batch import counted_batch, timed_batch

@@ -189,7 +189,8 @@ def _is_function(spec: str) -> bool:
 
 
 models: Models = Models("model", "ssfx.lab.workloads.catalog")
-datasets: Datasets = Datasets("dataset", "ssfx.lab.workloads.catalog")
+_OF_DATA = "digits, cifar10, imagenet of images, wikitext2, stdlib_text of text, squad, synthetic of any shape"
+datasets: Datasets = Datasets("dataset", "ssfx.lab.workloads.catalog", nearest_of=_OF_DATA)
 
 
 def dataset_spec(model: str, node: Mapping[str, Any]) -> str:

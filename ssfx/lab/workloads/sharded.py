@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,7 @@ class ShardedExchange:
         self.planned = {"contributed_bytes": moved.contributed, "sent_bytes": moved.sent, "achieved_density": kept}
         self.tracer = Tracer(False, 0)
         self.plan = sync.plan
-        self._sync = sync
+        self._sync, self._model = sync, model
         self.stats, self.detach = sync.stats, sync.detach
         self.state_dict, self.load_state_dict = sync.state_dict, sync.load_state_dict
 
@@ -107,9 +107,14 @@ class ShardedExchange:
         """How many steps took what was exchanged."""
         return self._sync.step
 
-    def no_sync(self) -> AbstractContextManager[Any]:
-        """Every pass reduces, as torch does by default and the simulator has it: whole gradients are kept nowhere."""
-        return nullcontext()
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Passes inside sum over shards alone: whole gradients are kept nowhere. The next sums over replicas, too."""
+        self._model.set_requires_all_reduce(False)  # type: ignore[operator]
+        try:
+            yield
+        finally:
+            self._model.set_requires_all_reduce(True)  # type: ignore[operator]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ What torch does, and so what is modelled (torch 2.14, `_fsdp_param_group.py`):
   before it computes. In backward one is gathered ahead: when the block that is then computed was copied out.
 * A gradient is copied into the message when its block is done, once the message before it was reduced: torch keeps one.
 * The root is gathered first, is not gathered again for backward, and is reduced last.
+* Of several passes every one sums over shards, and the last over replicas, too (set_requires_all_reduce).
 * Exchanges of one communicator follow each other in the order of their issue. Those of replicas have another one: where
   they take other links, both are under way at a time. What compresses runs in a stream of its own beside backward.
 * On hosts an exchange holds up the training thread.
@@ -135,9 +136,9 @@ class ShardedLowering:
         self._reduced: list[int] = []
 
     def step(self, accumulate: int, finish_s: float) -> list[Task]:
-        """Return the tasks of a step of `accumulate` passes, each of which gathers and reduces as torch's own do."""
-        for _ in range(accumulate):
-            self._backward(kept=self._forward())
+        """Return the tasks of a step of `accumulate` passes: each sums over shards, the last over replicas, too."""
+        for micro in range(accumulate):
+            self._backward(self._forward(), last_pass=micro == accumulate - 1)
         self._device("step", "step", self.profile.step_s / self.sharding.shards, tuple(self._reduced))
         self._device("other", "other", self.profile.other_s)
         self._device("other", "bookkeeping", finish_s)
@@ -160,7 +161,7 @@ class ShardedLowering:
             return set(copies)
         return set() if self._root is None else {self._root}
 
-    def _backward(self, kept: set[int]) -> None:
+    def _backward(self, kept: set[int], last_pass: bool) -> None:
         """Add a backward pass and its sums; weights of the groups in `kept` are whole already."""
         order = [number for number in dict.fromkeys(number for number, _ in self._runs) if number not in kept]
         last = {number: at for at, (number, _) in enumerate(self._runs)}
@@ -177,9 +178,9 @@ class ShardedLowering:
                     ahead[later] = self._gather(later, (self._latest_of_device(),))
             self._device("backward", self._name(number), gap_s)
             if last[number] == at and number != self._root:
-                self._reduce(number)
+                self._reduce(number, last_pass)
         if self._root is not None:
-            self._reduce(self._root)
+            self._reduce(self._root, last_pass)
 
     # ---- one group --------------------------------------------------------------------------------------------------
 
@@ -193,8 +194,8 @@ class ShardedLowering:
         nbytes = self.units[number].numel * ITEM_BYTES[self.sharding.gather_dtype]
         return self._device("other", f"copy out {self._name(number)}", self._copied_s(nbytes), (gather,))
 
-    def _reduce(self, number: int) -> None:
-        """Add the sums of a group's gradients, over shards and over replicas."""
+    def _reduce(self, number: int, last_pass: bool) -> None:
+        """Add the sums of a group's gradients, over shards and, in the last pass, over replicas."""
         unit, costs, name = self.units[number], self.costs[number], self._name(number)
         read, written = ITEM_BYTES[self.sharding.gather_dtype], ITEM_BYTES[self.sharding.reduce_dtype]
         copied_s = self._copied_s(unit.numel * (read + written) / 2)
@@ -202,7 +203,7 @@ class ShardedLowering:
         for part in costs.over_shards:
             done = self._part(part, (done,), "network", "reduce_stream")
         self._in_message = (done,)
-        for part in costs.over_replicas:
+        for part in costs.over_replicas if last_pass else ():
             done = self._part(part, (done,), "replicas" if self.machine.apart else "network", "replica_stream")
         stream: Resource = "replica_stream" if self.sharding.replicas > 1 else "reduce_stream"
         shard_s = self._copied_s(unit.shard_numel(self.sharding.shards) * (written + 4) / 2)
