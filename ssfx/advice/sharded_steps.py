@@ -238,8 +238,10 @@ def _exchange(name: str, primitive: str, nbytes: int, prices: Prices, row: int) 
 
 def _sent_each(name: str, nbytes: int, peers: int, prices: Prices, row: int, *, inside: bool = False) -> list[Part]:
     """Return the part of a message of so many bytes to each of `peers` ranks; [] without any."""
+    if not peers:
+        return []
     charge = prices.primitive("send", nbytes, row, inside=inside).times(peers)
-    return [Part("exchange", f"{name} {nbytes} B", charge.work_s, charge.demand, charge.wire_s)] if peers else []
+    return [Part("exchange", f"{name} {nbytes} B", charge.work_s, charge.demand, charge.wire_s)]
 
 
 def _shard_sum(plan: Plan, lane: Lane, prices: Prices, row: int) -> list[Part]:

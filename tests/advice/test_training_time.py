@@ -86,11 +86,12 @@ def test_the_command_says_the_steps_and_what_they_rest_on(
     assert found["gtopk"]["time_s"] is None
 
 
-@pytest.mark.parametrize("text", ["0", "many", "-5", "1e4"])
+@pytest.mark.parametrize("text", ["0", "many", "-5", "1e4.5", "0.5"])
 def test_a_number_of_steps_is_a_whole_one(text: str) -> None:
     with pytest.raises(ConfigError, match="is no number of steps"):
         split_steps([f"train_steps={text}"])
-    assert split_steps(["a=1", "train_steps=10_000"]) == (("a=1",), 10_000)
+    for whole in ("10_000", "1e4"):
+        assert split_steps(["a=1", f"train_steps={whole}"]) == (("a=1",), 10_000)
 
 
 def test_of_equally_good_records_a_plan_rests_on_that_of_its_first_message(monkeypatch, asked: Advice) -> None:

@@ -71,7 +71,7 @@ def test_no_claim_is_both_fitted_and_scored() -> None:
 
 
 def test_a_script_that_scores_what_was_fitted_is_overruled() -> None:
-    said = Verdict("ssfusion.fig9.linear", "agrees", "9", "simulated", "fitted")
+    said = Verdict("ssfusion.fig9.modelA.ag64", "agrees", "9", "simulated", "fitted")
     own = [one for one in verdicts([Script((said,))], []) if one.claim == said.claim]
     assert [(one.outcome, one.reason) for one in own] == [("not comparable", USED)]
 
