@@ -88,6 +88,7 @@ def _said_while_waiting(rank: int) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+        timer.join()  # its thread ends at once, and nothing is left behind
 
 
 def _own_group(device: torch.device, of: Any = None, ranks: list[int] | None = None) -> _Own:
