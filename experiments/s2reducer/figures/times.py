@@ -114,7 +114,7 @@ def _fig3_verdicts(rows: list[Row]) -> list[Verdict]:
     claim = claims_by_id()["s2reducer.fig3.a.lstm.sparcml"]
     return [
         *_explained(judge_predictions(rows, own)),
-        held(claim.id, (1.0, _most_over_sparcml()), reason=claim.why, source="simulated", calibration="nominal"),
+        held(claim.id, (1.0, _most_over_sparcml()), reason=claim.why),
         *(_parity(claim, words, rows) for claim, words in PARITY.items()),
     ]
 
