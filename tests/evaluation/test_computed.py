@@ -49,7 +49,8 @@ def test_a_batch_of_480_words_leaves_99_percent_of_the_embedding_without_a_gradi
     lstm = found["s2reducer.table1.lstm.sparsity"]
     assert (lstm.outcome, lstm.source, lstm.ours) == ("agrees", "computed", "99.11 percent")
     assert "30 words as PowerSGD's" in lstm.reason
-    assert found["s2reducer.table1.gnmt8.sparsity"].outcome == "not attempted"  # of data that are not here
+    gnmt8 = found["s2reducer.table1.gnmt8.sparsity"]  # of another text than the paper's
+    assert (gnmt8.outcome, gnmt8.ours) == ("not comparable", "97.8 % of 64 sentences, 96.4 % of 128 sentences")
     (some,) = [one for one in discover()["s2reducer.text.setup"].judge([]) if "emb_sparsity" in one.claim]
     assert some.outcome == "agrees"
 
