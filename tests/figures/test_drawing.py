@@ -184,6 +184,8 @@ def test_a_corrupt_row_of_a_run_is_told_by_its_case(tmp_path):
         ("ssfusion.table01", ["ssfusion.table1"]),
         ("fig11_here", ["ssfusion.fig11_here"]),
         ("achieved_density", ["codecs.achieved_density"]),
+        ("micro.fig1", ["micro.fig1"]),
+        ("s2reducer.fig7", ["s2reducer.fig4"]),
     ],
 )
 def test_a_name_may_be_short_or_spelt_as_before(word, expected):

@@ -50,8 +50,8 @@ def chosen(names: Sequence[str]) -> list[Figure]:
     found = sorted(discover().values(), key=lambda figure: place(figure.name))
     files = [word for word in names if word.endswith(".py")]
     known = [figure.name for figure in found]
-    # What a paper prints twice is one figure with two names.
-    also = {name: one.name for one in found for name in one.claims if name not in known and place(name)[1] < 8}
+    # What a paper prints twice is one figure with two names; a name with two dots is a claim of one.
+    also = {name: one.name for one in found for name in one.claims if name not in known and name.count(".") == 1}
     wanted = {also.get(name, name) for word in names if word not in files for name in _meant(word, [*known, *also])}
     own = [figure for word in files for figure in _own(word, known)]
     return [figure for figure in found if not names or figure.name in wanted] + own
