@@ -185,6 +185,7 @@ def test_a_corrupt_row_of_a_run_is_told_by_its_case(tmp_path):
         ("fig11_here", ["ssfusion.fig11_here"]),
         ("achieved_density", ["codecs.achieved_density"]),
         ("micro.fig1", ["micro.fig1"]),
+        ("ssfusion.fig2", ["ssfusion.fig2", "ssfusion.fig2.quality"]),
         ("s2reducer.fig7", ["s2reducer.fig4"]),
     ],
 )

@@ -86,7 +86,7 @@ def place(name: str) -> tuple[str, int, int, str]:
 
 def _meant(word: str, names: Sequence[str]) -> list[str]:
     """Return the names that a word on the command line stands for; ConfigError if there is none, or no single one."""
-    if own := [name for name in names if name.startswith(f"{word}.")]:
+    if own := [name for name in names if f"{name}.".startswith(f"{word}.")]:
         return own
     for plain in (word, _plain(word), re.sub(r"(?<=\d)[a-z]$", "", _plain(word))):
         same = [name for name in names if plain in (name, name.partition(".")[2])]
