@@ -12,7 +12,13 @@ from experiments.common.pages.horizon import horizon_block
 from experiments.common.pages.long_runs import long_runs_block, time_to_target_block
 from experiments.common.pages.markdown import NOTE, table
 from experiments.common.pages.models import analytic_block, models_block
-from experiments.common.pages.recorded_runs import emulated_block, kernels_block, sharded_quality_block, trainings_block
+from experiments.common.pages.recorded_runs import (
+    emulated_block,
+    kernels_block,
+    rounds_block,
+    sharded_quality_block,
+    trainings_block,
+)
 from experiments.common.pages.recorded_runs import steps_block as gpu_steps_block
 from experiments.common.pages.reproduction import IMAGES, paper_blocks, status_block
 from experiments.common.validation.gains import HEADINGS, lines
@@ -101,6 +107,7 @@ def blocks_of_pages() -> dict[Path, dict[str, str]]:
             "times": time_to_target_block(rows),
         },
         docs / "profiles.md": {"analytic": analytic_block()},
+        docs / "local_updates.md": {"rounds": rounds_block(rows)},
         docs / "sharded.md": {"quality": sharded_quality_block(rows)},
     }
 

@@ -11,8 +11,11 @@ from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
 from ssfx.lab.calibration.long_runs import EXPERIMENT, at_dense_rate, dense_runs, is_dense, place
+from ssfx.lab.calibration.rounds_quality import method_of, with_twins
 from ssfx.lab.results.manifest import describe
 from ssfx.perf_model.measured_gpus import MeasuredStep, measured_gpu
+from ssfx.perf_model.operator_counts import model_work
+from ssfx.schemes.search.recorded_network import batch_text, family_of
 
 RECORD = "emulated_benchmark.json"
 """The file in results/reference that --json of benchmarks/emulated.py has written."""
@@ -117,24 +120,38 @@ def sharded_quality_block(rows: Sequence[Row]) -> str:
     return table(HEADER, [_cells(*key, pairs) for key, pairs in sorted(groups.items())])
 
 
+ROUNDS_HEADER = ("network", "ranks, batch of each", "method", "every", "seeds", "at the end", "dense", "gap by seed")
+
+
+def rounds_block(rows: Sequence[Row]) -> str:
+    """Return a line for each network and method of local updates, and of exchanges every step on the same data."""
+    groups: dict[tuple[str, str, str, int], list[tuple[Row, Row]]] = {}
+    for row, twin in with_twins(rows):
+        case, work, (scheme, options, every) = row.case, model_work(row.case.model), method_of(row)
+        batch = batch_text(family_of(work.tensors), case.batch_size * case.accumulate * work.sample_tokens)
+        method = options or (case.compressor if every == 1 else None) or scheme
+        key = (f"{case.model}, {case.optimizer}", f"{case.trained_ranks}, {batch}", f"`{method}`", every)
+        groups.setdefault(key, []).append((row, twin))
+    if not groups:
+        return none_yet("ssfx run experiment=local_updates")
+    lines = ((*names, str(every), *_compared(pairs)) for (*names, every), pairs in sorted(groups.items()))
+    return table(ROUNDS_HEADER, lines)
+
+
 def _cells(model: str, sums: str, weights: str, pairs: Sequence[tuple[Row, Row]]) -> tuple[str, ...]:
+    share = fmean(
+        float(one.metrics["sent_bytes"] or 0) / float(whole.metrics["sent_bytes"] or 1) for one, whole in pairs
+    )
+    return (model, f"`{sums}`", weights, *_compared(pairs), f"{share:.2f}")
+
+
+def _compared(pairs: Sequence[tuple[Row, Row]]) -> tuple[str, str, str, str]:
+    """Return the number of seeds, the mean qualities of runs and of dense ones, and the gaps by seed."""
     pairs = sorted(pairs, key=lambda pair: pair[0].case.seed)
     metric = "perplexity" if "perplexity" in pairs[0][0].metrics else "top1"
     ours, theirs = ([float(row.metrics[metric] or 0) for row in part] for part in zip(*pairs, strict=True))
     gaps = ", ".join(f"{100 * _gap(metric, one, other):+.2f} %" for one, other in zip(ours, theirs, strict=True))
-    share = fmean(
-        float(one.metrics["sent_bytes"] or 0) / float(whole.metrics["sent_bytes"] or 1) for one, whole in pairs
-    )
-    return (
-        model,
-        f"`{sums}`",
-        weights,
-        str(len(pairs)),
-        _said(metric, ours),
-        _said(metric, theirs),
-        gaps,
-        f"{share:.2f}",
-    )
+    return str(len(pairs)), _said(metric, ours), _said(metric, theirs), gaps
 
 
 def _gap(metric: str, value: float, dense: float) -> float:

@@ -26,24 +26,35 @@ from ssfx.schemes.search.recorded_network import family_of
 SOURCE = "local_updates_local.jsonl"
 
 
-def records(rows: Iterable[Row]) -> list[RoundsRecord]:
-    """Return a record for each way of rounds with a run of scheme=ddp on the same data, ranks, batch, steps, seed."""
+def with_twins(rows: Iterable[Row]) -> list[tuple[Row, Row]]:
+    """Return each run of a method beside that of scheme=ddp on the same data, ranks, batch, steps and seed."""
     rows = [row for row in rows if row.case.experiment == "local_updates"]
     dense = {_place(row): row for row in rows if row.case.scheme == "ddp"}
+    return [(row, dense[at]) for row in rows if (at := _place(row)) in dense and row.case.scheme != "ddp"]
+
+
+def records(rows: Iterable[Row]) -> list[RoundsRecord]:
+    """Return a record for each way of rounds with a dense run beside it."""
     found: defaultdict[tuple[Any, ...], list[tuple[float, LogSteps]]] = defaultdict(list)
-    for row in rows:
-        case, twin = row.case, dense.get(_place(row))
-        if twin is None or (rounds := schemes[case.scheme].online(dict(case.plan_options)).rounds) is None:
+    for row, twin in with_twins(rows):
+        case = row.case
+        if (rounds := schemes[case.scheme].online(dict(case.plan_options)).rounds) is None:
             continue
-        options = {key: value for key, value in case.scheme_options.items() if key != "every"}
         size = rounds.ranks_per_group
         work = model_work(case.model)
         batch = size * case.batch_size * case.accumulate * work.sample_tokens
-        method = (case.scheme, str(Spec(case.scheme, options)) if options else "", rounds.every)
         trained = (case.trained_ranks // size, batch, family_of(work.tensors), case.optimizer, case.model)
         if (more := _more_percent(row, twin)) is not None and (steps := log_steps(twin, row)) is not None:
-            found[(*method, *trained)].append((more, steps))
+            found[(*method_of(row), *trained)].append((more, steps))
     return [_record(key, runs) for key, runs in sorted(found.items())]
+
+
+def method_of(row: Row) -> tuple[str, str, int]:
+    """Return the scheme of a run, its options as a text, "" for none, and every how many steps it exchanges."""
+    case = row.case
+    rounds = schemes[case.scheme].online(dict(case.plan_options)).rounds
+    options = {key: value for key, value in case.scheme_options.items() if key != "every"}
+    return case.scheme, str(Spec(case.scheme, options)) if options else "", rounds.every if rounds is not None else 1
 
 
 def _record(key: tuple[Any, ...], runs: list[tuple[float, LogSteps]]) -> RoundsRecord:
