@@ -18,7 +18,6 @@ from ssfx.core.rows import Row
 from ssfx.perf_model.devices import device
 
 EXPERIMENT = "edition2026"
-PICTURE = "edition2026.map"
 NO_ROWS = "*No rows are committed yet.*"
 USED = (0.5, 0.75, 0.9, 0.95, 0.99)
 """Shares of a device's time that are to compute."""
