@@ -53,8 +53,7 @@ OTHER_VERBS = {
     "attach": "ssfx.attach in your script",
     "predict": "simulate",
     "train": "run",
-    "bench": "profile",
-    "benchmark": "profile",
+    **dict.fromkeys(("bench", "benchmark", "measure"), "run, or profile of a model alone"),
     "plot": "figures",
     "import": "cluster import",
     "recommend": "advise",
@@ -62,7 +61,15 @@ OTHER_VERBS = {
     "claims": "status --claims PAPER",
     **dict.fromkeys(("optimize", "optimise", "tune", "choose", "rank", "best", "ask", "estimate"), "advise"),
     **dict.fromkeys(("simulation", "sim", "model"), "simulate"),
-    **dict.fromkeys(("compare", "diff"), "show RUN RUN"),
+    **dict.fromkeys(("compare", "diff", "sweep"), "simulate, or run, with scheme=a,b; show RUN RUN of runs"),
+    **dict.fromkeys(("results", "logs", "history", "ls", "runs", "queue"), "status"),
+    **dict.fromkeys(
+        ("init", "setup", "config", "configure", "new", "create", "login"),
+        ("nothing is set up first: write ssfx advise model=bert_large cluster=64gpu"),
+    ),
+    **dict.fromkeys(("eval", "evaluate", "check", "verify"), "validate"),
+    **dict.fromkeys(("stop", "kill", "scancel"), "cancel"),
+    **dict.fromkeys(("clean", "delete", "rm", "reset"), "runs are folders of results/runs: remove those"),
     **dict.fromkeys(("start", "launch", "torchrun", "reproduce"), "run"),
     "test": "make test, in the repository",
     "install": "pip install ., in the repository",
@@ -139,6 +146,8 @@ class _Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in OWN:
             known = verbs()  # read where it is asked for: a command of the library starts sooner without
+            if "=" in args[0]:
+                raise ConfigError(f"a command comes first; write ssfx advise {' '.join(args)}, or simulate, or run")
             if args[0] not in known:
                 raise unknown("command", args[0], known, OTHER_VERBS)
         return super().resolve_command(ctx, args)

@@ -36,11 +36,17 @@ def instead_of(words: Sequence[str], options: Sequence[str] = ()) -> str:
                 return f"{flag} is a flag of Hydra's: {_LINES[flag]}"
         if line := _of_sbatch(word, joined):
             return line
-    return "" if options else next(filter(None, (_of_key(word, joined) for word in joined)), "")
+    keys = {} if options else {word: key for word in joined if (key := _of_key(word, joined))}
+    verb = "ssfx advise " if keys and words[0] in keys else ""
+    return (
+        f"{next(iter(keys)).partition('=')[0]} is a key, not a flag: write {verb}{' '.join(keys.values())}"
+        if keys
+        else ""
+    )
 
 
 def _of_key(word: str, words: Sequence[str]) -> str:
-    """Return what to write for a key that is given as a flag, as --model bert_large."""
+    """Return what to write for a key that is given as a flag, as --model bert_large; "" for no such."""
     flag, _, value = word.partition("=")
     name = flag.removeprefix("--").replace("-", "_")
     if flag == name or not name:
@@ -49,7 +55,7 @@ def _of_key(word: str, words: Sequence[str]) -> str:
 
     key = known_key(name)
     value = value or next((after for before, after in pairwise(words) if before == word and after[0] != "-"), "VALUE")
-    return f"{flag} is a key, not a flag: write {key}={value}" if key else ""
+    return f"{key}={value}" if key else ""
 
 
 def _of_sbatch(word: str, words: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ OTHER_OPTIONS = {
     **dict.fromkeys(("--verbose", "-v", "--explain", "--debug", "--details"), "--why"),
     **dict.fromkeys(("--output", "-o", "--out", "--save", "--csv", "--format"), "--json > FILE"),
     **dict.fromkeys(("--gpu", "--device", "--target"), "--on"),
+    **dict.fromkeys(("--quiet", "-q", "--silent", "--no-progress"), "2> /dev/null, which hides progress"),
 }
 """What people call some of the options."""
 
@@ -31,7 +32,11 @@ def line_of(error: click.UsageError, words: Sequence[str]) -> str:
         others = getattr(error.ctx.parent.command, "commands", {}).values() if error.ctx.parent else ()
         beside = [name for command in others for one in command.params for name in one.opts]
         other = OTHER_OPTIONS.get(error.option_name, "")
-        meant = [other] if other.split(" ")[0] in (*options, *beside) else near(error.option_name, options)
+        meant = (
+            [other]
+            if other[:1] == "2" or other.split(" ")[0] in (*options, *beside)
+            else near(error.option_name, options)
+        )
         said = f"no option {error.option_name}; {_hint(meant, options)}"
     elif isinstance(error, click.MissingParameter) and error.param is not None:
         example = re.search(r"For example: (ssfx .*)", " ".join((error.ctx.command.help or "").split("  ")))

@@ -104,7 +104,16 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
             f"{ON_ALL}={on_all_ms:g} tells the bandwidth beside the step of one device alone; add {KEY}=..., measured "
             "on one device with the same batch"
         )
-    request = read(words)
+    try:
+        request = read(words)
+    except ConfigError as error:
+        said, scheme, option = str(error).partition("'scheme.")
+        if not scheme:
+            raise
+        raise ConfigError(
+            f"{said.partition(';')[0]}; advice compares all schemes as they are: drop it, or try it by ssfx simulate "
+            f"scheme=NAME with 'scheme.{option.partition('?')[0]}"
+        ) from None
     for key in request:
         if key in ("scheme", "compressor") or key.startswith(("scheme.", "compressor.")):
             raise ConfigError(

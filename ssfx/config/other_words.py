@@ -3,7 +3,7 @@
 import re
 from math import inf, log
 
-from ssfx.core.errors import ConfigError, plain
+from ssfx.core.errors import ConfigError, bare, plain
 from ssfx.perf_model.devices import device, device_names
 from ssfx.perf_model.links import FAMILIES as OF_DEVICES
 from ssfx.perf_model.links import meant
@@ -11,13 +11,15 @@ from ssfx.perf_model.links import meant
 _SXM = "cluster.nodes=2 cluster.devices_per_node=8 cluster.inside=nvlink cluster.device="
 _PCIE = "cluster.nodes=2 cluster.devices_per_node=4 cluster.inside=pcie cluster.device="
 MACHINES = {
-    r"p4de?(\.24xlarge)?": f"{_SXM}a100 cluster.link=efa_100 cluster.nics_per_node=4",
+    r"p4d(\.24xlarge)?": f"{_SXM}a100_40gb cluster.link=efa_100 cluster.nics_per_node=4",
+    r"p4de(\.24xlarge)?": f"{_SXM}a100 cluster.link=efa_100 cluster.nics_per_node=4",
     r"p5en?(\.48xlarge)?": f"{_SXM}h200 cluster.link=efa_400",
     r"p6-?b200(\.48xlarge)?": f"{_SXM}b200 cluster.link=efa_400",
     r"(standard_)?nd96is[rf]_h100_v5|ndv5": f"{_SXM}h100 cluster.link=ib_rdma_400",
     r"(standard_)?nd96isr_h200_v5": f"{_SXM}h200 cluster.link=ib_rdma_400",
     r"a3-?(high(gpu)?)?(-8g)?": f"{_SXM}h100 cluster.link=eth_100_tcp cluster.inter.gbps=200 cluster.nics_per_node=4",
     r"a3-?ultra(gpu)?(-8g)?": f"{_SXM}h200 cluster.link=roce_400",
+    r"[dh]gx[_-]?a100": f"{_SXM}a100 cluster.link=ib_rdma_200",
     r"[dh]gx[_-]?h100": f"{_SXM}h100 cluster.link=ib_rdma_400",
     r"[dh]gx[_-]?h200": f"{_SXM}h200 cluster.link=ib_rdma_400",
     r"[dh]gx[_-]?b200": f"{_SXM}b200 cluster.link=ib_rdma_400",
@@ -118,9 +120,11 @@ def described(name: str) -> str:
     if not said[2] and each > 8:
         nodes, each = (each // 8, 8) if each % 8 == 0 else (each, 1)
     words = f"cluster.nodes={nodes} cluster.devices_per_node={each} cluster.device={on} cluster.inside="
-    words += "nvlink" if "sxm" in (said[4] or "") and "nvlink" in device(on).inside else "pcie"
+    nvlink = "nvlink" in device(on).inside and "pcie" not in (said[4] or "")
+    words += "nvlink" if nvlink and said[4] else "pcie"
     apart = ", or as many nodes of one on cluster.link=eth_1_tcp" if (nodes, each) == (1, 2) else ""
-    return words + (" cluster.link=25gbe_tcp" if nodes > 1 else apart)
+    words += " cluster.link=25gbe_tcp" if nodes > 1 else apart
+    return words + ("; SXM modules have cluster.inside=nvlink" if nvlink and not said[4] else "")
 
 
 def _device(word: str) -> str:
@@ -132,7 +136,7 @@ def _device(word: str) -> str:
 
 def model_of_size(name: str) -> str:
     """Return which models have about the size that `name` says, in a sentence; "" where it says none."""
-    text = name.lower().rpartition("/")[2]
+    text = bare(name).lower()
     word = re.sub(r"[^a-z0-9]+", "_", text)
     said = re.search(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)[_ -]?([bm])(?![a-z0-9])", text.replace("_", "-"))
     size = SIZES.get(word, float(said[1]) * (1.0 if said[2] == "b" else 1e-3) if said else inf)
@@ -147,7 +151,7 @@ def model_of_size(name: str) -> str:
 
 def model_of_kind(name: str) -> str:
     """Return which models are of the kind that `name` says, with their sizes, and how to count one's own."""
-    kin = _kin(re.sub(r"[^a-z0-9]+", "_", name.lower().rpartition("/")[2]))
+    kin = _kin(re.sub(r"[^a-z0-9]+", "_", bare(name).lower()))
     sizes = ", ".join(f"{model} ({size:g} B)" for model, size in kin.items())
     return f"of its kind, in other sizes, there are {sizes}; {OWN}" if kin else f"no name here is like it; {OWN}"
 

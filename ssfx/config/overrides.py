@@ -191,6 +191,9 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
         raise ConfigError(f"{word!r} is not key=value; {how} without blanks around =")
     if inside := re.search(r"\s([a-z_.]+=)", text):
         raise ConfigError(f"{word!r} is several words in one pair of quotes; write {inside[1]}... outside of it")
+    parts = re.split(r"\s*(?:[;|+&/]|\bvs\b|\band\b|\s)\s*", text)
+    if key in GROUPS and len(parts) > 1 and {*parts} <= {*choices(key)}:
+        raise ConfigError(f"{word!r} has several values; write {key}={','.join(parts)}")
     functions = create_functions()
     specs = key in (*WITH_SPECS, "shard_compressor", "weights")
     for name in set(_CALL.findall(text)) - set(functions.definitions) if specs else ():
@@ -254,8 +257,10 @@ def _spec_of(name: str) -> Any:
             return {None: "null", True: "true", False: "false"}[value]
         return str(value.text if isinstance(value, QuotedString) else value)
 
-    # A lambda has no annotations, which the grammar would check.
-    return lambda **given: f"{name}({','.join(f'{key}={text(value)}' for key, value in given.items())})"
+    # A lambda has no annotations, which the grammar would check. A spec refuses a value that stands without its key.
+    return lambda *bare, **given: (
+        f"{name}({','.join([*map(text, bare), *(f'{key}={text(value)}' for key, value in given.items())])})"
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -267,6 +272,8 @@ def _plain(value: Any) -> Any:
 
 def _without_equals(word: str) -> str:
     said = f"{word!r} is not key=value; "
+    if word[:1] == "{" and (pairs := re.findall(r"([\w.]+)['\"]?\s*[:=]\s*['\"]?([^'\",}\s]+)", word)):
+        return f"{said}write {' '.join(map('='.join, pairs))}"
     if word in (*GROUPS, *KEYS, "="):
         return f"{said}did you mean {word.strip('=') or 'KEY'}=...? There are no blanks around ="
     if match := re.fullmatch(r"([a-z_.]+)\s*(?::=?|\s)\s*(\S+)", word):

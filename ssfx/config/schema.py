@@ -144,8 +144,7 @@ _OTHER_WORDS = {
     "half": "fp16",
     "float16": "fp16",
     "bfloat16": "bf16",
-    "amp": "bf16",
-    "mixed": "bf16",
+    **dict.fromkeys(("amp", "mixed", "16", "mixed_precision"), "bf16, or fp16"),
     **dict.fromkeys(("zero1", "zero2", "zero3", "zero", "deepspeed"), "fsdp"),
     "ddp": "none",
 }

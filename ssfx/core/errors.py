@@ -70,7 +70,7 @@ def near(word: str, choices: Iterable[str]) -> list[str]:
     """
     size = _size(word)
     names = [name for name in choices if not size or _size(name) in ("", size)]
-    said = plain(word.rpartition("/")[2])
+    said = plain(bare(word))
     if same := [name for name in names if plain(name) == said]:
         return same[:1]
     numbers = sorted(re.findall(r"\d", word))
@@ -104,6 +104,11 @@ def plain(word: str) -> str:
     return "".join(filter(str.isalnum, word.lower()))
 
 
+def bare(name: str) -> str:
+    """Return the name of a model without its owner, as on Hugging Face; of "ViT-B/16" all."""
+    return re.sub(r".*/(?=[A-Za-z])", "", name)
+
+
 def _size(word: str) -> str:
     return next((part for part in re.split(r"[^a-z]+", word.lower()) if part in _SIZES), "")
 
@@ -113,12 +118,18 @@ def unknown(
 ) -> ConfigError:
     """Return the error for a name that is none of `choices`, naming what is near, else what lists them.
 
-    `others`: what people call some of the choices, and what to write. `nearest_of`: what there is of each kind.
+    `others`: what people call some of the choices, and what to write; a colon in it: a sentence that says so itself.
+    `nearest_of`: what there is of each kind.
     """
-    names = sorted(choices)
-    meant = next((name for other, name in others.items() if plain(other) == plain(word)), "")
+    names, digits = sorted(choices), re.findall(r"\d", word)
+    called = {plain(other): name for other, name in others.items() if re.findall(r"\d", other) == digits}
+    meant = called.get(plain(word), "")
     found = [] if meant else near(word, names)
-    if meant or len(found) == 1:
+    if not found and not meant and (slip := difflib.get_close_matches(plain(word), called, n=1, cutoff=0.85)):
+        meant = called[slip[0]]
+    if ": " in meant:
+        hint = meant
+    elif meant or len(found) == 1:
         hint = f"did you mean {(meant or found[0])!r}?"
     elif found:
         hint = f"did you mean one of {', '.join(found)}?"

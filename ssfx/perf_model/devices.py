@@ -161,6 +161,11 @@ def device(name: str) -> Device:
     sheet = name if name in table else plain.get(_letters(name), sheet_named(name))
     if sheet is None:
         raise ConfigError(f"{_unknown(name)}; or describe yours in FILE.yaml: {', '.join(_MUST)}")
+    memory = re.search(r"(\d+) ?gi?b$", name.lower())
+    if sheet != name and memory and abs(int(memory[1]) / (has := table[sheet]["memory_gib"]) - 1) > 0.1:
+        raise ConfigError(
+            f"unknown device {name!r}; {sheet} has {has:g} GB: write it, and compare FITS with {memory[1]}"
+        )
     return Device(name=sheet, **table[sheet])
 
 

@@ -52,6 +52,8 @@ _OTHERS = {
 """What people call links that are no family here, and the nearest by numbers."""
 FASTEST_TCP_GBPS = 400
 """Beyond this rate people mean RDMA."""
+BIT_S = 1e6
+"""A rate without a unit is Gbit/s, and from here on bit/s."""
 _PATTERNS = {word: pattern for words, pattern in _WORDS.items() for word in words.split()}
 _UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}, "_untuned": {"untuned"}}
 """Kinds that are slower than they could be, and the words without which nobody means them."""
@@ -81,9 +83,10 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
         raise ConfigError(f"{name} may be any of {said}; write one of them")
     said = name.lower()
     if rate := re.fullmatch(
-        r"(\d+(?:\.\d+)?) ?-?(g|gb?e?|gbit/?s?|gbps|m|mb|mbit/?s?|mbps)(?:[ _-]?(?:eth(?:ernet)?|tcp))?", said
+        r"(\d+(?:\.\d+)?) ?-?(|g|gb?e?|gbit/?s?|gbps|m|mb|mbit/?s?|mbps)(?:[ _-]?(?:eth(?:ernet)?|tcp))?", said
     ):
         gbps = float(rate[1]) / (1e3 if rate[2].startswith("m") else 1)
+        gbps /= 1e9 if gbps >= BIT_S else 1
         tcp = [kind for kind in _table() if kind.startswith("eth_" if gbps <= FASTEST_TCP_GBPS else "ib_rdma_")]
         close = min(tcp, key=lambda kind: abs(log(_table()[kind]["gbps"] / max(gbps, 1e-6))))
         raise _nearest(name, f"{close} cluster.inter.gbps={gbps:g}")
@@ -95,12 +98,8 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
         )
     raise ConfigError(
         f"unknown kind of link {name!r}; write the nearest by numbers (ssfx list links), or what you measured: "
-        f"cluster.inter.gbps={name if _is_rate(said) else 10} cluster.inter.latency_s=0.00005"
+        "cluster.inter.gbps=10 cluster.inter.latency_s=0.00005"
     )
-
-
-def _is_rate(said: str) -> bool:
-    return re.fullmatch(r"\d+(\.\d+)?", said) is not None
 
 
 def _nearest(name: str, words: str) -> ConfigError:

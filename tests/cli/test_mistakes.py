@@ -124,7 +124,7 @@ OTHERS = {
     "advise model=gpt2 cluster=emulated_3x1gbit": "emulated ones are emulated_2x100mbit",
     "advise model=gpt2 cluster=128": "16 machines of 8",
     "advise model=gpt2 cluster=three_nodes": "cluster.nodes=3",
-    "simulate model=gpt2 cluster=64gpu scheme=ternary": "scheme=per_tensor compressor=qsgd(bits=2,norm=max)",
+    "simulate model=gpt2 cluster=64gpu scheme=ternary": "scheme=per_tensor 'compressor=qsgd(bits=2,norm=max)'",
     "simulate model=gpt2 cluster=64gpu scheme=zzz": "there are ddp_fp16, ddp_quantized of fewer bits",
     "simulate model=gpt2 cluster=64gpu scheme=lion": "it is an optimizer, no exchange",
     "simulate model=gpt2 cluster=64gpu scheme=per_tensor compressor=zzz": "there are fp16, fp8, qsgd of fewer bits",
