@@ -139,8 +139,8 @@ def _free(answer: Answer) -> str:
     if faster > 1 + WORTH:
         found.append(f"{answer.dense.trial.title} {times(faster)}")
     if more := answer.fewer:
-        work = f"{rounded(more.work, 2)} {'ranks' if answer.device == 'cpu' else 'GPUs'}"
-        found.append(f"accumulate={more.passes}: work of {work} (a {times(more.batch_times)} batch between exchanges)")
+        work = worth(answer.devices, answer.device, more.work).partition(" do the ")
+        found.append(f"accumulate={more.passes}: {work[2]} of {work[0]} ({times(more.batch_times)} the batch)")
     return "; ".join(found) or "nothing is left to win without another method"
 
 

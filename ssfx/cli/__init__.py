@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ssfx.cli.completion import install_bash
-from ssfx.core.errors import ConfigError, SsfxError, unknown
+from ssfx.core.errors import LISTED, ConfigError, SsfxError, unknown
 from ssfx.core.files import is_full
 from ssfx.core.plugins import declared
 from ssfx.core.progress import aloud
@@ -47,9 +47,9 @@ OWN = {
 }
 """The verbs of the library; the others are entry points of the group VERBS."""
 VERBS = "ssfx.verbs"
+_NO_SETUP = "nothing is set up first: write ssfx advise model=bert_large cluster=64gpu, or ssfx run"
 OTHER_VERBS = {
-    "help": "--help",
-    "version": "--version",
+    **{name: f"--{name}" for name in ("help", "version")},
     "attach": "ssfx.attach in your script",
     "predict": "simulate",
     "train": "run",
@@ -59,14 +59,15 @@ OTHER_VERBS = {
     "recommend": "advise",
     "info": "doctor",
     "claims": "status --claims PAPER",
-    **dict.fromkeys(("optimize", "optimise", "tune", "choose", "rank", "best", "ask", "estimate"), "advise"),
+    **dict.fromkeys(
+        ("optimize", "optimise", "tune", "search", "suggest", "choose", "rank", "best", "ask", "estimate"), "advise"
+    ),
     **dict.fromkeys(("simulation", "sim", "model"), "simulate"),
     **dict.fromkeys(("compare", "diff", "sweep"), "simulate, or run, with scheme=a,b; show RUN RUN of runs"),
     **dict.fromkeys(("results", "logs", "history", "ls", "runs", "queue"), "status"),
-    **dict.fromkeys(
-        ("init", "setup", "config", "configure", "new", "create", "login"),
-        ("nothing is set up first: write ssfx advise model=bert_large cluster=64gpu"),
-    ),
+    **dict.fromkeys(["init", "setup", "config", "configure", "new", "create", "login", "download"], _NO_SETUP),
+    **dict.fromkeys(("export", "save"), "COMMAND --json > FILE"),
+    **{kind: f"list {kind}" for kind in LISTED},
     **dict.fromkeys(("eval", "evaluate", "check", "verify"), "validate"),
     **dict.fromkeys(("stop", "kill", "scancel"), "cancel"),
     **dict.fromkeys(("clean", "delete", "rm", "reset"), "runs are folders of results/runs: remove those"),

@@ -107,13 +107,9 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
     try:
         request = read(words)
     except ConfigError as error:
-        said, scheme, option = str(error).partition("'scheme.")
-        if not scheme:
-            raise
-        raise ConfigError(
-            f"{said.partition(';')[0]}; advice compares all schemes as they are: drop it, or try it by ssfx simulate "
-            f"scheme=NAME with 'scheme.{option.partition('?')[0]}"
-        ) from None
+        how = r"advice compares schemes as they are: drop it, or write ssfx simulate scheme=NAME with \1"
+        said = re.sub(r"did you mean ('scheme\.\w+'|(scheme|compressor)=\w+).*", how, str(error))
+        raise ConfigError(said.replace("mean 'steps'", f"mean '{STEPS}'")) from None
     for key in request:
         if key in ("scheme", "compressor") or key.startswith(("scheme.", "compressor.")):
             raise ConfigError(

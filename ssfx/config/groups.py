@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from ssfx.config.other_words import as_a_link, described, digits, machine, model_of_kind, model_of_size, no_sheet
@@ -115,9 +114,8 @@ def check_choice(group: str, value: Any) -> str:
             if sized or not close:
                 raise ConfigError(f"unknown model {name!r}; {sized or model_of_kind(name)}")
         known = registry(group) if group in COMPONENT_GROUPS else None
-        if group == "compressor" and known and (meant := known.numbered(name)):
-            said = " ".join(quote(f"{key}={value}") for key, value in meant.items())
-            raise ConfigError(f"unknown compressor {name!r}; write {said}")
+        if group == "compressor" and known:
+            known[name]  # says which options are in a name
         others = {**(known.others if known else {}), **OTHER_CHOICES.get(group, {})}
         nearest_of = known.nearest_of if known else _EXPERIMENTS_OF if group == "experiment" else ""
         error = unknown(group, name, choices(group), others, nearest_of)

@@ -3,7 +3,8 @@
 import re
 from math import inf, log
 
-from ssfx.core.errors import ConfigError, bare, plain
+from ssfx.core.errors import OWNER, ConfigError, plain
+from ssfx.core.numbers import gbps_of
 from ssfx.perf_model.devices import device, device_names
 from ssfx.perf_model.links import FAMILIES as OF_DEVICES
 from ssfx.perf_model.links import meant
@@ -33,6 +34,7 @@ MACHINES = {
     r"g7e(\.\d*x?large)?": f"{_PCIE}rtx_pro_6000 cluster.link=efa_400",
     r"a2-?(high|mega|ultra)gpu(-\dg)?": f"{_SXM}a100 cluster.link=eth_100_tcp",
     r"a4-?(high(gpu)?)?(-8g)?": f"{_SXM}b200 cluster.link=roce_400",
+    r"p3dn(\.24xlarge)?": f"{_SXM}v100 cluster.link=eth_100_tcp",
     r"p3(\.\d*x?large)?": f"{_SXM}v100 cluster.link=25gbe_tcp",
     r"internet|wan|geo(distributed)?|multi[_-]?(site|region|dc)": (
         "cluster.nodes=2 cluster.devices_per_node=8 cluster.device=a100 cluster.inside=nvlink cluster.link=wan_1"
@@ -112,7 +114,8 @@ def described(name: str) -> str:
     """Return the words of a cluster=box that "2x4090", "4x8xH100-SXM" or "two 3090s" is; "" if it names no device."""
     counted = digits(name)
     number, by = r"(\d+)\s?", r"[x_ -]\s?"
-    said = re.fullmatch(rf"{number}{by}(?:{number}{by})?(?:nvidia[ _-])?(\w*\d[\w ]*?)s?(-sxm\d?|-pcie)?", counted)
+    name = r"(?:nvidia[ _-])?(\w*\d[\w ]*?)s?(-sxm\d?|-pcie)?(?:[-_@+, ](.+))?"
+    said = re.fullmatch(rf"{number}{by}(?:{number}{by})?{name}", counted)
     on = next((one for word in (said[3], f"rtx{said[3]}") if (one := _device(word))), "") if said else ""
     if not said or not on:
         return ""
@@ -123,7 +126,9 @@ def described(name: str) -> str:
     nvlink = "nvlink" in device(on).inside and "pcie" not in (said[4] or "")
     words += "nvlink" if nvlink and said[4] else "pcie"
     apart = ", or as many nodes of one on cluster.link=eth_1_tcp" if (nodes, each) == (1, 2) else ""
-    words += " cluster.link=25gbe_tcp" if nodes > 1 else apart
+    kinds, gbps = meant(said[5] or "25gbe_tcp"), gbps_of(said[5] or "")
+    link = ", or ".join(kinds) or f"25gbe_tcp cluster.inter.gbps={gbps or 25:g}"
+    words += f" cluster.link={link}" if nodes > 1 else apart
     return words + ("; SXM modules have cluster.inside=nvlink" if nvlink and not said[4] else "")
 
 
@@ -136,7 +141,7 @@ def _device(word: str) -> str:
 
 def model_of_size(name: str) -> str:
     """Return which models have about the size that `name` says, in a sentence; "" where it says none."""
-    text = bare(name).lower()
+    text = OWNER.sub("", name).lower()
     word = re.sub(r"[^a-z0-9]+", "_", text)
     said = re.search(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)[_ -]?([bm])(?![a-z0-9])", text.replace("_", "-"))
     size = SIZES.get(word, float(said[1]) * (1.0 if said[2] == "b" else 1e-3) if said else inf)
@@ -151,7 +156,7 @@ def model_of_size(name: str) -> str:
 
 def model_of_kind(name: str) -> str:
     """Return which models are of the kind that `name` says, with their sizes, and how to count one's own."""
-    kin = _kin(re.sub(r"[^a-z0-9]+", "_", bare(name).lower()))
+    kin = _kin(re.sub(r"[^a-z0-9]+", "_", OWNER.sub("", name).lower()))
     sizes = ", ".join(f"{model} ({size:g} B)" for model, size in kin.items())
     return f"of its kind, in other sizes, there are {sizes}; {OWN}" if kin else f"no name here is like it; {OWN}"
 

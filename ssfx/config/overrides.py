@@ -2,16 +2,16 @@
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, choices, options
-from ssfx.config.other_keys import other_key, spelt
-from ssfx.config.schema import KEYS, TYPES, typed
+from ssfx.config.schema import KEYS, TYPES, typed, word_choices
 from ssfx.core import slurm_site
 from ssfx.core.cluster_keys import OTHER_NAMES
 from ssfx.core.errors import ConfigError, near, nearest, some_of, unknown
+from ssfx.core.other_keys import other_key, spelt
 from ssfx.core.spec import Spec
 from ssfx.perf_model.saved_profiles import is_saved
 
@@ -23,7 +23,10 @@ SHORT = {"cluster.link": "cluster.inter.link", "cluster.inside": "cluster.intra.
 
 _SPLIT_OFF = ("iteration_ms", "cluster_iteration_ms", "train_steps", "profile", "family")
 """Keys that commands take from the words before they are read."""
-_FILES = {".py": "model={}:FUNCTION", ".yaml": "cluster={}", ".yml": "cluster={}", ".json": "profile={}"}
+_FILES = {
+    **{".py": "model={}:FUNCTION", ".yaml": "cluster={}", ".yml": "cluster={}"},
+    ".json": "profile={0} to read it, or --json > {0} to write it",
+}
 """What files may be meant for, by how they end."""
 _MOST_USED = "model, cluster, scheme, compressor, density, batch_size, accumulate, optimizer, precision, sharding"
 _MOST_OF_CLUSTERS = "nodes, devices_per_node, device, inside, link, inter.gbps, inter.latency_s"
@@ -78,6 +81,16 @@ def _instead(file: str) -> str:
     return f"is it model={file}?"
 
 
+def of_value(value: str) -> str:
+    """Return the key that has such a value; "" for none, as of a number."""
+    keys = ("model", "cluster", "scheme", "compressor", "dataset", "experiment", "optimizer", "precision")
+    return next((key for key in keys if value not in ("auto", "none") and _has(key, value)), "")
+
+
+def _has(key: str, value: str) -> bool:
+    return value in (choices(key) if key in GROUPS else word_choices(key) if key in KEYS else ())
+
+
 def known_key(name: str) -> str:
     """Return the key that `name` is, or is another word for; "" where it is none."""
     return name if name in (*GROUPS, *KEYS, *_SPLIT_OFF) else other_key(name)
@@ -90,7 +103,7 @@ def _schemes(value: str) -> tuple[str, ...]:
     return ("ssfusion_oi",) if value.lower() == "ssfusion" else (value,)
 
 
-def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
+def check(key: str, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return `values` typed for `key`; ConfigError when the key or a value does not exist."""
     group, dot, option = key.partition(".")
     if dot:
@@ -103,7 +116,9 @@ def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
     if f"cluster.{key}" in SHORT or any(key in options("cluster", choice) for choice in choices("cluster")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'cluster.{key}'?")
     keys = [*GROUPS, *KEYS, *_SPLIT_OFF]
-    meant = "" if spelt(key, keys) else other_key(key)
+    meant, value = "" if spelt(key, keys) else other_key(key), str(values[0])
+    if not spelt(key, keys) and not _has(meant, value) and (other := of_value(value)):
+        raise ConfigError(f"unknown key {key!r}; did you mean {other}={value}?")
     if not meant and any(key in options("scheme", choice) for choice in choices("scheme")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'scheme.{key}'?")
     if meant or near(key, keys):
@@ -189,6 +204,9 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     if not key or not text:
         how = f"{key} has no value, write {key}=VALUE" if key else "write density=0.05"
         raise ConfigError(f"{word!r} is not key=value; {how} without blanks around =")
+    pairs = re.split(r"[,;&|]\s*(?=[a-z_.]+=)", word)
+    if len(pairs) > 1 and "(" not in word:
+        raise ConfigError(f"{word!r} is several words; write {' '.join(pairs)}")
     if inside := re.search(r"\s([a-z_.]+=)", text):
         raise ConfigError(f"{word!r} is several words in one pair of quotes; write {inside[1]}... outside of it")
     parts = re.split(r"\s*(?:[;|+&/]|\bvs\b|\band\b|\s)\s*", text)
@@ -209,6 +227,7 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
             bare = text.replace("'", "").replace('"', "")
             raise ConfigError(f"{word!r} has a quote that is not closed; write {key}={bare}") from None
         how = "options are written name(option=value)" if "(" in text else f"write {key}=a,b to run several"
+        how = f"ssfx calls the function: write {key}={text.partition('(')[0]}" if ".py:" in text else how
         raise ConfigError(f"cannot read {word!r}; {how}, and range(), choice() and glob() are as in Hydra") from None
     if override.type != OverrideType.CHANGE or override.package is not None:
         raise ConfigError(f"cannot read {word!r}; keys are only changed, by key=value")

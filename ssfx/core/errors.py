@@ -13,6 +13,8 @@ number is EX_TEMPFAIL of sysexits.h, "try again later"."""
 _MOST_NAMES = 10
 _MOST_NEAR = 6
 _SIZES = {"nano", "tiny", "mini", "small", "base", "medium", "large", "huge", "xl", "xxl"}
+OWNER = re.compile(r".*/(?=[A-Za-z])")
+"""What stands before the name of a model on Hugging Face; nothing of "ViT-B/16"."""
 LISTED = (
     "schemes",
     "compressors",
@@ -70,7 +72,7 @@ def near(word: str, choices: Iterable[str]) -> list[str]:
     """
     size = _size(word)
     names = [name for name in choices if not size or _size(name) in ("", size)]
-    said = plain(bare(word))
+    said = plain(OWNER.sub("", word))
     if same := [name for name in names if plain(name) == said]:
         return same[:1]
     numbers = sorted(re.findall(r"\d", word))
@@ -102,11 +104,6 @@ def near(word: str, choices: Iterable[str]) -> list[str]:
 def plain(word: str) -> str:
     """Return the letters and digits of a name, in lower case: how it is compared."""
     return "".join(filter(str.isalnum, word.lower()))
-
-
-def bare(name: str) -> str:
-    """Return the name of a model without its owner, as on Hugging Face; of "ViT-B/16" all."""
-    return re.sub(r".*/(?=[A-Za-z])", "", name)
 
 
 def _size(word: str) -> str:
@@ -148,4 +145,5 @@ def some_of(names: Sequence[str]) -> str:
 def _all_of(kind: str, names: Sequence[str]) -> str:
     plural = {"memory": "memories", "kind of link": "links", "command": "-h", "kind": "list -h"}.get(kind, f"{kind}s")
     where = f"ssfx {plural}" if plural.endswith("-h") else f"ssfx list {plural}" if plural in LISTED else ""
-    return f"{where} has all {len(names)}" if where and len(names) > _MOST_NAMES else ""
+    used = "; most used are advise, simulate and run" if kind == "command" else ""
+    return f"{where} has all {len(names)}{used}" if where and len(names) > _MOST_NAMES else ""

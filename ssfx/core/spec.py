@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
+from shlex import quote
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ssfx.core.errors import ConfigError, plain, unknown
@@ -38,12 +39,11 @@ class Spec:
             key, equals, value = (piece.strip() for piece in part.partition("="))
             if not (key and equals and value):
                 number, part = numeric(part.strip()), part.strip()
-                how = f"; a density stands beside it: density={part}" if isinstance(number, float) else ""
-                how = (
-                    f"; options are written name(option=value), as rank={part} or bits={part}"
-                    if isinstance(number, int)
-                    else how
-                )
+                how = "; options are written name(option=value)"
+                if isinstance(number, float):
+                    how = f"; a density stands beside it: density={part}"
+                elif kind == "scheme":
+                    how += f", and a compressor beside it: {kind}={match['name']} compressor={part}"
                 raise ConfigError(f"{text!r}: {part!r} is not option=value{how}")
             if key in options:
                 raise ConfigError(f"{text!r} gives option {key} twice; keep one of them")
@@ -168,6 +168,13 @@ class Catalog(Registry[Registered[C]]):
             self._by_spec[spec] = self._built[key]
         return self._by_spec[spec]
 
+    def __getitem__(self, name: str) -> Registered[C]:
+        """Return the component called `name`, or raise ConfigError with the nearest name, and its options in it."""
+        if name not in self and (meant := self.numbered(str(name))):
+            said = " ".join(quote(f"{key}={value}") for key, value in meant.items())
+            raise ConfigError(f"unknown {self.kind} {name!r}; write {said}")
+        return super().__getitem__(name)
+
     def numbered(self, name: str) -> dict[str, str]:
         """Return the spec that "powersgd_rank2" or "qsgd_4bit" means, name and density of "topk_1%", {} of others."""
         said = re.fullmatch(r"(.*?[a-z])[-_ ]*(?:rank|r|bits?|b)?[-_ ]*(\d*\.?\d+)[-_ ]*(bits?|b|%|pct)?", name.lower())
@@ -178,10 +185,7 @@ class Catalog(Registry[Registered[C]]):
         options = {option: said[2] for option in ("rank", "bits") if hasattr(self[base].options, option)}
         if kept < 1:
             return {self.kind: base, "density": f"{kept:g}"}
-        try:
-            return {self.kind: self.canonical(str(Spec(base, options)))} if options else {}
-        except ConfigError:
-            return {}
+        return {self.kind: self.canonical(str(Spec(base, options)))} if options else {}
 
     def _made(self, entry: Registered[C], options: Any) -> C:
         if missing := sorted(getattr(entry.cls, "__abstractmethods__", ())):

@@ -7,6 +7,7 @@ from typing import Any
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import loads, read
+from ssfx.core.numbers import gbps_of
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.devices import device, has_sheet
 
@@ -52,8 +53,6 @@ _OTHERS = {
 """What people call links that are no family here, and the nearest by numbers."""
 FASTEST_TCP_GBPS = 400
 """Beyond this rate people mean RDMA."""
-BIT_S = 1e6
-"""A rate without a unit is Gbit/s, and from here on bit/s."""
 _PATTERNS = {word: pattern for words, pattern in _WORDS.items() for word in words.split()}
 _UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}, "_untuned": {"untuned"}}
 """Kinds that are slower than they could be, and the words without which nobody means them."""
@@ -82,14 +81,13 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
         said = ", ".join(f"{kind} ({_table()[kind]['gbps']:g} Gbit/s{_how(kind)})" for kind in kinds)
         raise ConfigError(f"{name} may be any of {said}; write one of them")
     said = name.lower()
-    if rate := re.fullmatch(
-        r"(\d+(?:\.\d+)?) ?-?(|g|gb?e?|gbit/?s?|gbps|m|mb|mbit/?s?|mbps)(?:[ _-]?(?:eth(?:ernet)?|tcp))?", said
-    ):
-        gbps = float(rate[1]) / (1e3 if rate[2].startswith("m") else 1)
-        gbps /= 1e9 if gbps >= BIT_S else 1
+    each = re.fullmatch(r"(?:(\d+) ?x ?)?(\d.*?)(?:[ _-]?(?:eth(?:ernet)?|tcp))?", name)
+    if each and (gbps := gbps_of(each[2])):
+        gbps /= 1e9 if gbps >= 1e6 else 1  # bit/s
         tcp = [kind for kind in _table() if kind.startswith("eth_" if gbps <= FASTEST_TCP_GBPS else "ib_rdma_")]
         close = min(tcp, key=lambda kind: abs(log(_table()[kind]["gbps"] / max(gbps, 1e-6))))
-        raise _nearest(name, f"{close} cluster.inter.gbps={gbps:g}")
+        several = f" cluster.nics_per_node={each[1]}" if each[1] else ""
+        raise _nearest(name, f"{close} cluster.inter.gbps={gbps:g}{several}")
     if found := next((words for pattern, words in _OTHERS.items() if re.match(pattern, said)), ""):
         raise _nearest(name, found)
     if others := meant(re.sub(r"\d+", " ", name)):

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError, RunError, SsfxError, near
+from ssfx.core.other_keys import other_key
 from ssfx.planning.plan import Plan
 from ssfx.schemes import Scheme
 
@@ -91,7 +92,7 @@ def check_arguments(options: Iterable[str], known: Collection[str]) -> None:
         meant = next(iter(get_close_matches(name, [*_OTHERS, *ARGUMENTS], n=1, cutoff=0.86)), "")
         if meant in _OTHERS:
             raise ConfigError(f"attach has no argument {name}; {_OTHERS[meant]}")
-        if (close := near(name, _OWN)) and len(close) == 1:
+        if not other_key(name).startswith(_OWN) and (close := near(name, _OWN)) and len(close) == 1:
             raise ConfigError(f"attach has no argument {name}; did you mean {close[0]}?")
         if meant:
             raise ConfigError(
@@ -161,9 +162,7 @@ def unwrapped(optimizer: object) -> Optimizers:
 def _unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     inner = optimizer
     if isinstance(inner, torch.optim.lr_scheduler.LRScheduler):
-        raise ConfigError(
-            f"attach needs the optimizer, got {type(inner).__name__}, its schedule; give the optimizer itself"
-        )
+        raise ConfigError(f"attach needs an optimizer, got its schedule {type(inner).__name__}; give the optimizer")
     while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
         inner = inner.optimizer
     # A subclass with an __init__ of its own has no hooks: torch's PostLocalSGDOptimizer.

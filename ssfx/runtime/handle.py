@@ -4,48 +4,39 @@ from typing import TYPE_CHECKING, Any
 
 from ssfx.core.errors import near
 
-_OF_MODELS = ("parameters", "named_parameters", "modules", "module", "to", "cuda", "cpu", "half", "apply", "compile")
-_MEMBERS = {
-    **dict.fromkeys(("backward", "zero_grad", "forward", "train", "eval"), "the script does that, as with DDP"),
-    **dict.fromkeys(_OF_MODELS, "the model is as it was, and has that: attach changes no module"),
-    **dict.fromkeys(("statistics", "metrics", "bytes", "sent_bytes", "time_ms"), "it is sync.stats()"),
-    **dict.fromkeys(("close", "remove", "unwrap", "stop"), "it is sync.detach()"),
-    **dict.fromkeys(("save", "checkpoint"), "it is sync.state_dict()"),
-    **dict.fromkeys(("load", "resume"), "it is sync.load_state_dict(state)"),
-    **dict.fromkeys(("register_comm_hook", "add_hook"), 'attach(..., scheme="topk") says what is exchanged'),
-    **dict.fromkeys(
-        ("set_density", "density", "compressor", "set_compressor"), "sync.detach(), and attach with another"
-    ),
+_MEANT = {
+    "backward zero_grad forward train eval": "the script does that, as with DDP",
+    "parameters named_parameters modules module to cuda cpu half apply compile": "the model has it, as before attach",
+    "statistics metrics bytes sent_bytes time_ms": "it is sync.stats()",
+    "close remove unwrap stop": "it is sync.detach()",
+    "save checkpoint": "it is sync.state_dict()",
+    "load resume": "it is sync.load_state_dict(state)",
+    "allreduce all_reduce reduce sync": "backward does it, or sync.synchronize()",
+    "register_comm_hook add_hook": 'attach(..., scheme="topk") says what is exchanged',
+    "set_density density compressor": "sync.detach(), and attach with another",
 }
-"""Members that people expect of the handle, and what to do."""
+_MEMBERS = {name: what for names, what in _MEANT.items() for name in names.split()}
 
 
 class _Steps(int):
-    """A number of steps; it says so where it is taken for the optimizer's method."""
-
     def __call__(self, *_: Any, **__: Any) -> None:
         raise TypeError("sync.step is how many steps were made; to make one, write optimizer.step()")
 
 
 class Handle:
-    """What `attach` returns; classes of exchanges count in `_step`."""
+    """What `attach` returns; classes of exchanges count steps in `_step`."""
 
     _step = 0
-
-    @property
-    def step(self) -> int:
-        """Steps so far."""
-        return _Steps(self._step)
-
-    @step.setter
-    def step(self, steps: int) -> None:
-        self._step = int(steps)
+    step: int = property(lambda self: _Steps(self._step), lambda self, to: setattr(self, "_step", int(to)))  # type: ignore[assignment]
+    """Steps so far; an error says so where it is called as the optimizer's."""
 
     if not TYPE_CHECKING:  # for people; a type checker knows what there is
 
         def __call__(self, *_: Any, **__: Any) -> None:
-            """Raise TypeError: it is no model."""
-            raise TypeError("attach returns a handle, no model; write sync = ssfx.attach(model, ...), and call model")
+            """Raise TypeError: it is no model, and no context."""
+            raise TypeError("attach returns a handle; write sync = ssfx.attach(model, ...), and call model as before")
+
+        __enter__ = __exit__ = __call__
 
         def __getattr__(self, name: str) -> Any:
             public = [one for one in dir(type(self)) if not one.startswith("_")]
