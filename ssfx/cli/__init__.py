@@ -57,11 +57,9 @@ OTHER_VERBS = {
     "plot": "figures",
     "import": "cluster import",
     "recommend": "advise",
-    "info": "doctor",
+    **dict.fromkeys(("info", "env", "gpu", "calibrate", "hardware"), "doctor, with --gpu it measures"),
     "claims": "status --claims PAPER",
-    **dict.fromkeys(
-        ("optimize", "optimise", "tune", "search", "suggest", "choose", "rank", "best", "ask", "estimate"), "advise"
-    ),
+    **dict.fromkeys(("optimize", "tune", "search", "suggest", "choose", "rank", "best", "ask", "estimate"), "advise"),
     **dict.fromkeys(("simulation", "sim", "model"), "simulate"),
     **dict.fromkeys(("compare", "diff", "sweep"), "simulate, or run, with scheme=a,b; show RUN RUN of runs"),
     **dict.fromkeys(("results", "logs", "history", "ls", "runs", "queue"), "status"),

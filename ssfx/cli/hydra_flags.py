@@ -20,7 +20,8 @@ _FLAGS = {
     "--experimental-rerun": "write the command again; finished runs are not repeated",
     "--hydra-help": "write --help",
 }
-_NODES = {"nodes": "cluster.nodes", "gpus-per-node": "cluster.devices_per_node"}
+_EACH = dict.fromkeys(("gpus-per-node", "ntasks-per-node"), "cluster.devices_per_node")
+_NODES = {"nodes": "cluster.nodes", "ntasks": "world_size", **_EACH}
 _LINES = {flag: line for flags, line in _FLAGS.items() for flag in flags.split()}
 
 

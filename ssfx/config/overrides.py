@@ -23,10 +23,7 @@ SHORT = {"cluster.link": "cluster.inter.link", "cluster.inside": "cluster.intra.
 
 _SPLIT_OFF = ("iteration_ms", "cluster_iteration_ms", "train_steps", "profile", "family")
 """Keys that commands take from the words before they are read."""
-_FILES = {
-    **{".py": "model={}:FUNCTION", ".yaml": "cluster={}", ".yml": "cluster={}"},
-    ".json": "profile={0} to read it, or --json > {0} to write it",
-}
+_FILES = {".py": "model={}:FUNCTION", ".yaml": "cluster={}", ".yml": "cluster={}", ".json": "profile={} or --json>FILE"}
 """What files may be meant for, by how they end."""
 _MOST_USED = "model, cluster, scheme, compressor, density, batch_size, accumulate, optimizer, precision, sharding"
 _MOST_OF_CLUSTERS = "nodes, devices_per_node, device, inside, link, inter.gbps, inter.latency_s"
@@ -220,7 +217,7 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
         override = OverridesParser(functions).parse_override(word)
     except (HydraException, TypeError):
         if text.endswith(","):
-            raise ConfigError(f"{word!r} ends with a comma; write {key}={text.rstrip(',')}") from None
+            raise ConfigError(f"{word!r} ends with a comma; write {key}={text[:-1]}, or {text}b of both") from None
         if text.startswith("~"):
             raise ConfigError(f"{word!r}: ~ is left as it is; write {key}={Path(text).expanduser()}") from None
         if text.count("'") % 2 or text.count('"') % 2:

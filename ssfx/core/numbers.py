@@ -42,10 +42,10 @@ def as_number(value: Any, key: str = "") -> str:
     )
     if not isinstance(value, str):
         return ""
+    if share := re.fullmatch(rf"([0-9]+)[/{':' if key == 'density' else ''}]([1-9][0-9]*)", value):
+        return f"; write {int(share[1]) / int(share[2]):.10g}"
     if several := re.fullmatch(r"([0-9.]+?)\s*(?:\.\.|-|:|to)\s*([0-9.]+)", value):
         return f"; for several write {several[1]},{several[2]} with what is between"
-    if share := re.fullmatch(r"([0-9]+)/([1-9][0-9]*)", value):
-        return f"; write {int(share[1]) / int(share[2]):.10g}"
     if not found:
         return ""
     number, unit = float(found[1].replace(",", ".")), found[2]

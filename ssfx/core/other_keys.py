@@ -17,6 +17,7 @@ _NAMES = {
     **dict.fromkeys(("gpus", "devices", "ranks", "num_gpus", "ngpus", "data_parallel_size", "dp_size", "dp"), _RANKS),
     **dict.fromkeys(("k", "topk", "top_k"), "density, the share that is kept, which is k over all parameters"),
     "iteration_s": "iteration_ms",
+    **dict.fromkeys(("num_workers", "pin_memory"), "loading data costs no time in advice and simulations: drop it"),
 }
 """Names that mean something else than their words do."""
 _MEANT = (

@@ -39,10 +39,10 @@ class Spec:
             key, equals, value = (piece.strip() for piece in part.partition("="))
             if not (key and equals and value):
                 number, part = numeric(part.strip()), part.strip()
-                how = "; options are written name(option=value)"
+                how = f"; options are written name(option=value){f', as rank={part}' if part.isdecimal() else ''}"
                 if isinstance(number, float):
                     how = f"; a density stands beside it: density={part}"
-                elif kind == "scheme":
+                elif kind == "scheme" and number == part:
                     how += f", and a compressor beside it: {kind}={match['name']} compressor={part}"
                 raise ConfigError(f"{text!r}: {part!r} is not option=value{how}")
             if key in options:
@@ -181,9 +181,8 @@ class Catalog(Registry[Registered[C]]):
         base = next((one for one in self.names() if said and plain(one) == plain(said[1])), "")
         if not said or not base:
             return {}
-        kept = float(said[2]) / (100 if said[3] in ("%", "pct") else 1)
         options = {option: said[2] for option in ("rank", "bits") if hasattr(self[base].options, option)}
-        if kept < 1:
+        if (kept := float(said[2]) / (100 if said[3] in ("%", "pct") else 1)) < 1:
             return {self.kind: base, "density": f"{kept:g}"}
         return {self.kind: self.canonical(str(Spec(base, options)))} if options else {}
 

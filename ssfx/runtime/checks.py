@@ -59,6 +59,7 @@ _OTHERS = {
         "ranks are those of torch.distributed.init_process_group, which the script calls before",
     ),
     **dict.fromkeys(("hooks", "overlap", "async_op"), "exchanges overlap backward by themselves; drop it"),
+    **dict.fromkeys(("fp16", "bf16", "amp", "precision"), "use torch.autocast in the script; drop it"),
     **dict.fromkeys(("error_feedback", "residual"), 'it is memory="residual", the default, or memory="none"'),
 }
 """Arguments that people expect, and what to do."""

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 from ssfx.core.errors import near
 
 _MEANT = {
-    "backward zero_grad forward train eval": "the script does that, as with DDP",
+    "backward zero_grad forward train eval clip": "the script does that, as with DDP",
     "parameters named_parameters modules module to cuda cpu half apply compile": "the model has it, as before attach",
     "statistics metrics bytes sent_bytes time_ms": "it is sync.stats()",
     "close remove unwrap stop": "it is sync.detach()",
     "save checkpoint": "it is sync.state_dict()",
     "load resume": "it is sync.load_state_dict(state)",
-    "allreduce all_reduce reduce sync": "backward does it, or sync.synchronize()",
+    "allreduce all_reduce reduce sync average gradients": "backward does it, or sync.synchronize()",
     "register_comm_hook add_hook": 'attach(..., scheme="topk") says what is exchanged',
     "set_density density compressor": "sync.detach(), and attach with another",
 }
@@ -42,4 +42,5 @@ class Handle:
             public = [one for one in dir(type(self)) if not one.startswith("_")]
             close = near(name, public) if not name.startswith("_") else []
             said = f"did you mean sync.{close[0]}?" if close else f"it has {', '.join(public)}"
-            raise AttributeError(f"the handle of attach has no {name}; {_MEMBERS.get(name, said)}", name=name, obj=self)
+            meant = next((_MEMBERS[word] for word in (name, *name.split("_")) if word in _MEMBERS), said)
+            raise AttributeError(f"the handle of attach has no {name}; {meant}", name=name, obj=self)

@@ -354,9 +354,8 @@ class TrainingStep(Handle, Uneven):
                 exchange = self._exchange
                 self._unsound.look(self._step, exchange.messages, exchange.finite, self._params.values())
                 if (why := self._commit.undo(self.scaler, self.skipped_steps)) is not None:
-                    _log.warning(
-                        "step %d was undone on every rank (%d so far): %s", self._step, self.skipped_steps, why
-                    )
+                    of = (self._step, self.skipped_steps, why)
+                    _log.warning("step %d was undone on every rank (%d so far): %s", *of)
             if self._buffers is not None:
                 self._buffers.exchange()
         self._ended()

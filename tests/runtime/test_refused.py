@@ -56,6 +56,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "bucket_cap_mb": (25, "argument of DistributedDataParallel"),
     "find_unused_params": (True, "argument of DistributedDataParallel"),
     "gradient_accumulation": (4, "sync.no_sync()"),
+    "fp16": (True, "torch.autocast"),
     "sparsity": (0.99, "which is 1 less the sparsity"),
     "compress_ratio": (0.01, "density, the share that is kept"),
 }
@@ -76,6 +77,7 @@ MISTAKEN: dict[str, tuple[Callable[..., Any], str]] = {
     "context": (lambda sync: sync.__enter__(), "attach returns a handle"),
     "module": (lambda sync: sync.module, "the model has it"),
     "reducer": (lambda sync: sync.allreduce(), "sync.synchronize()"),
+    "words": (lambda sync: sync.clip_grad_norm_(1.0), "the script does that"),
     "slip": (lambda sync: sync.stat(), "did you mean sync.stat"),
 }
 """What the handle is taken for."""
