@@ -47,7 +47,6 @@ OWN = {
 }
 """The verbs of the library; the others are entry points of the group VERBS."""
 VERBS = "ssfx.verbs"
-_NO_SETUP = "nothing is set up first: write ssfx advise model=bert_large cluster=64gpu, or ssfx run"
 OTHER_VERBS = {
     **{name: f"--{name}" for name in ("help", "version")},
     "attach": "ssfx.attach in your script",
@@ -63,12 +62,9 @@ OTHER_VERBS = {
     **dict.fromkeys(("simulation", "sim", "model"), "simulate"),
     **dict.fromkeys(("compare", "diff", "sweep"), "simulate, or run, with scheme=a,b; show RUN RUN of runs"),
     **dict.fromkeys(("results", "logs", "history", "ls", "runs", "queue"), "status"),
-    **dict.fromkeys(["init", "setup", "config", "configure", "new", "create", "login", "download"], _NO_SETUP),
-    **dict.fromkeys(("export", "save"), "COMMAND --json > FILE"),
+    **dict.fromkeys(("init", "setup", "config", "configure", "new", "create"), "advise, which needs no set-up"),
     **{kind: f"list {kind}" for kind in LISTED},
     **dict.fromkeys(("eval", "evaluate", "check", "verify"), "validate"),
-    **dict.fromkeys(("stop", "kill", "scancel"), "cancel"),
-    **dict.fromkeys(("clean", "delete", "rm", "reset"), "runs are folders of results/runs: remove those"),
     **dict.fromkeys(("start", "launch", "torchrun", "reproduce"), "run"),
     "test": "make test, in the repository",
     "install": "pip install ., in the repository",
@@ -148,7 +144,9 @@ class _Verbs(click.Group):
             if "=" in args[0]:
                 raise ConfigError(f"a command comes first; write ssfx advise {' '.join(args)}, or simulate, or run")
             if args[0] not in known:
-                raise unknown("command", args[0], known, OTHER_VERBS)
+                words = f"; if one is meant for these words, write ssfx advise {' '.join(args[1:])}" if args[1:] else ""
+                error = unknown("command", args[0], known, OTHER_VERBS)
+                raise ConfigError(str(error).replace("ssfx -h has all 14", f"there are {', '.join(known)}{words}"))
         return super().resolve_command(ctx, args)
 
 

@@ -16,14 +16,12 @@ MACHINES = {
     r"p4de(\.24xlarge)?": f"{_SXM}a100 cluster.link=efa_100 cluster.nics_per_node=4",
     r"p5en?(\.48xlarge)?": f"{_SXM}h200 cluster.link=efa_400",
     r"p6-?b200(\.48xlarge)?": f"{_SXM}b200 cluster.link=efa_400",
-    r"(standard_)?nd96is[rf]_h100_v5|ndv5": f"{_SXM}h100 cluster.link=ib_rdma_400",
-    r"(standard_)?nd96isr_h200_v5": f"{_SXM}h200 cluster.link=ib_rdma_400",
+    r"ndv5": f"{_SXM}h100 cluster.link=ib_rdma_400",
+    r"(?:standard_)?nd96is[rf]_(h\d00)_v5": f"{_SXM}{{0}} cluster.link=ib_rdma_400",
     r"a3-?(high(gpu)?)?(-8g)?": f"{_SXM}h100 cluster.link=eth_100_tcp cluster.inter.gbps=200 cluster.nics_per_node=4",
     r"a3-?ultra(gpu)?(-8g)?": f"{_SXM}h200 cluster.link=roce_400",
     r"[dh]gx[_-]?a100": f"{_SXM}a100 cluster.link=ib_rdma_200",
-    r"[dh]gx[_-]?h100": f"{_SXM}h100 cluster.link=ib_rdma_400",
-    r"[dh]gx[_-]?h200": f"{_SXM}h200 cluster.link=ib_rdma_400",
-    r"[dh]gx[_-]?b200": f"{_SXM}b200 cluster.link=ib_rdma_400",
+    r"[dh]gx[_-]?(h100|h200|b200)": f"{_SXM}{{0}} cluster.link=ib_rdma_400",
     r"[dh]gx[_-]?b300": f"{_SXM}b300 cluster.link=ib_rdma_400 cluster.inter.gbps=800",
     r".*gb200.*": "cluster.nodes=1 cluster.devices_per_node=72 cluster.inside=nvlink cluster.device=gb200",
     r"(dgx[_-]?)?spark": "cluster.nodes=2 cluster.devices_per_node=1 cluster.device=gb10 cluster.link=roce_200",
@@ -79,8 +77,10 @@ ALIKE = 2.5
 def machine(name: str) -> str:
     """Return the words of a cluster=box that a machine, an instance of a cloud or a device is; "" for others."""
     for pattern, words in MACHINES.items():
-        if re.fullmatch(pattern, name.lower()):
-            return words
+        if found := re.fullmatch(pattern, name.lower()):
+            whole = name.lower().endswith(("48xlarge", "metal"))  # of instances with fewer GPUs
+            words = words.replace("node=4", "node=8").replace("eth_40_tcp", "eth_100_tcp") if whole else words
+            return words.format(*found.groups())
     on = _device(name) if re.search(r"\d", name) else ""
     if not on:
         inside_of = [one for one in device_names() if re.search(r"\d", one) and plain(one) in plain(name)]
@@ -126,10 +126,15 @@ def described(name: str) -> str:
     nvlink = "nvlink" in device(on).inside and "pcie" not in (said[4] or "")
     words += "nvlink" if nvlink and said[4] else "pcie"
     apart = ", or as many nodes of one on cluster.link=eth_1_tcp" if (nodes, each) == (1, 2) else ""
-    kinds, gbps = meant(said[5] or "25gbe_tcp"), gbps_of(said[5] or "")
-    link = ", or ".join(kinds) or f"25gbe_tcp cluster.inter.gbps={gbps or 25:g}"
-    words += f" cluster.link={link}" if nodes > 1 else apart
+    words += f" cluster.link={link_in(said[5] or '')}" if nodes > 1 else apart
+    if said[5] and "gb" in said[5] and not _device(f"{said[3]}-{said[5]}"):
+        words += f"; {on} has {device(on).memory_gib:g} GB: mind FITS"
     return words + ("; SXM modules have cluster.inside=nvlink" if nvlink and not said[4] else "")
+
+
+def link_in(text: str) -> str:
+    """Return the link between nodes that is said at the end of a name, else the usual one."""
+    return ", or ".join(meant(text)) or f"25gbe_tcp{f' cluster.inter.gbps={gbps:g}' if (gbps := gbps_of(text)) else ''}"
 
 
 def _device(word: str) -> str:

@@ -107,6 +107,9 @@ def check(key: str, values: Sequence[Any]) -> tuple[Any, ...]:
         _check_option(group, option, key)
         return tuple(values)
     if key in GROUPS:
+        for value in map(str, values):
+            if not _has(key, value) and (other := of_value(value)) not in ("", "scheme", "compressor"):
+                raise ConfigError(f"unknown {key} {value!r}, which is a {other}; write {other}={value}")
         return tuple(None if _unset(key, value) else check_choice(key, value) for value in values)
     if key in KEYS:
         return tuple(typed(key, value) for value in values)
@@ -145,7 +148,7 @@ def _parse_slurm(word: str) -> tuple[str, tuple[Any, ...]] | None:
         return None
     if key in slurm_site.SBATCH:
         said = f"cluster.slurm.{slurm_site.SBATCH[key]}={text}"
-    elif key.isupper():
+    elif key.isupper() and len(key) > 1:
         if known_key(key.lower()):
             raise ConfigError(f"unknown key {key!r}; did you mean {key.lower()}={text}?")
         said = f"cluster.slurm.environment={{{key}:{text}}}"
@@ -177,7 +180,7 @@ def _check_option(group: str, option: str, key: str) -> None:
             raise ConfigError(
                 f"unknown option of cluster {option!r}; did you mean 'cluster.{part}.{name}'{unit and f',{unit}'}?"
             )
-        if group == "cluster" and not spelt(option, list(names)):
+        if group == "cluster" and (option in OTHER_NAMES or not spelt(option, list(names))):
             if meant := other_key(option):
                 raise ConfigError(f"unknown option of cluster {option!r}; did you mean {meant!r}?")
             if not near(option, sorted(names)):

@@ -16,20 +16,8 @@ _SIZES = {"nano", "tiny", "mini", "small", "base", "medium", "large", "huge", "x
 OWNER = re.compile(r".*/(?=[A-Za-z])")
 """What stands before the name of a model on Hugging Face; nothing of "ViT-B/16"."""
 LISTED = (
-    "schemes",
-    "compressors",
-    "memories",
-    "models",
-    "datasets",
-    "workloads",
-    "clusters",
-    "devices",
-    "links",
-    "experiments",
-    "presets",
-    "engines",
-    "collectives",
-    "published",
+    *("schemes", "compressors", "memories", "models", "datasets", "workloads", "clusters", "devices", "links"),
+    *("experiments", "presets", "engines", "collectives", "published"),
 )
 """What `ssfx list` lists, in its order."""
 
@@ -145,5 +133,4 @@ def some_of(names: Sequence[str]) -> str:
 def _all_of(kind: str, names: Sequence[str]) -> str:
     plural = {"memory": "memories", "kind of link": "links", "command": "-h", "kind": "list -h"}.get(kind, f"{kind}s")
     where = f"ssfx {plural}" if plural.endswith("-h") else f"ssfx list {plural}" if plural in LISTED else ""
-    used = "; most used are advise, simulate and run" if kind == "command" else ""
-    return f"{where} has all {len(names)}{used}" if where and len(names) > _MOST_NAMES else ""
+    return f"{where} has all {len(names)}" if where and len(names) > _MOST_NAMES else ""

@@ -109,6 +109,8 @@ def check_module(model: object) -> None:
             if isinstance(model, torch.optim.Optimizer)
             else "give the module itself, not its parameters or its state"
             if isinstance(model, Mapping | Iterator)
+            else "give a torch.nn.ModuleList of them"
+            if isinstance(model, Sequence)
             else "give a module that was made of the class"
             if isinstance(model, type)
             else "of a pipeline stage attach its submodule, with the process group of the ranks that hold the same one"

@@ -170,6 +170,7 @@ class Scheme:
                         "drop it or choose scheme=per_tensor"
                     )
                 said = other_key(key) if other_key(key).startswith(("density", "compressor")) else ""
+                said = f"scheme={value!r}" if isinstance(value, str) and value in schemes else said
                 raise unknown(f"option of scheme {self.name}", key, known, {key: said} | OTHER_OPTIONS)
             if key == "compressor" and value is None and not (self.dense or self.chooses):
                 raise ConfigError(
