@@ -64,7 +64,7 @@ OTHER_VERBS = {
     **dict.fromkeys(("results", "logs", "history", "ls", "runs", "queue"), "status"),
     **dict.fromkeys(("init", "setup", "config", "configure", "new", "create"), "advise, which needs no set-up"),
     **{kind: f"list {kind}" for kind in LISTED},
-    **dict.fromkeys(("eval", "evaluate", "check", "verify"), "validate"),
+    **dict.fromkeys(("eval", "evaluate", "check", "verify"), "simulate, or validate of the simulator"),
     **dict.fromkeys(("start", "launch", "torchrun", "reproduce"), "run"),
     "test": "make test, in the repository",
     "install": "pip install ., in the repository",

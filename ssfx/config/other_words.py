@@ -114,9 +114,10 @@ def described(name: str) -> str:
     """Return the words of a cluster=box that "2x4090", "4x8xH100-SXM" or "two 3090s" is; "" if it names no device."""
     counted = digits(name)
     number, by = r"(\d+)\s?", r"[x_ -]\s?"
-    name = r"(?:nvidia[ _-])?(\w*\d[\w ]*?)s?(-sxm\d?|-pcie)?(?:[-_@+, ](.+))?"
+    name = r"(?:nvidia[ _-])?(\w*?\d[\w ]*?)s?(-sxm\d?|-pcie)?(?:[-_@+, ](.+))?"
     said = re.fullmatch(rf"{number}{by}(?:{number}{by})?{name}", counted)
-    on = next((one for word in (said[3], f"rtx{said[3]}") if (one := _device(word))), "") if said else ""
+    names: tuple[str, ...] = (f"{said[3]}_{said[5]}", said[3], f"rtx{said[3]}") if said else ()
+    on = next((one for word in names if (one := _device(word.strip("_ ")))), "")
     if not said or not on:
         return ""
     nodes, each = (int(said[1]), int(said[2])) if said[2] else (1, int(said[1]))
@@ -126,8 +127,9 @@ def described(name: str) -> str:
     nvlink = "nvlink" in device(on).inside and "pcie" not in (said[4] or "")
     words += "nvlink" if nvlink and said[4] else "pcie"
     apart = ", or as many nodes of one on cluster.link=eth_1_tcp" if (nodes, each) == (1, 2) else ""
-    words += f" cluster.link={link_in(said[5] or '')}" if nodes > 1 else apart
-    if said[5] and "gb" in said[5] and not _device(f"{said[3]}-{said[5]}"):
+    memory = re.fullmatch(r"\d+gb", said[5] or "")
+    words += f" cluster.link={link_in('' if memory else said[5] or '')}" if nodes > 1 else apart
+    if memory and not _device(names[0]):
         words += f"; {on} has {device(on).memory_gib:g} GB: mind FITS"
     return words + ("; SXM modules have cluster.inside=nvlink" if nvlink and not said[4] else "")
 

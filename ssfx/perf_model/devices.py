@@ -158,7 +158,7 @@ def device(name: str) -> Device:
         return _device_of(Path(name).expanduser())
     table = _table()
     plain = {_letters(sheet): sheet for sheet in table}
-    sheet = name if name in table else plain.get(_letters(name), sheet_named(name.replace("_", "-")))
+    sheet = name if name in table else plain.get(_letters(name), sheet_named(re.sub(r"_(?=\d+gb?$)", "-", name)))
     if sheet is None:
         raise ConfigError(f"{_unknown(name)}; or describe yours in FILE.yaml: {', '.join(_MUST)}")
     memory = re.search(r"(\d+) ?gi?b$", name.lower())

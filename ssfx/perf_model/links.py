@@ -123,6 +123,7 @@ def meant(name: str) -> list[str]:
     """Return the kinds that a word may mean: those of its family, rate and health; none where it says no family."""
     plain = re.sub(r"(ib|infiniband)_(tcp|sockets?)", "ipoib", name.lower())
     words = set(re.findall(r"[a-z]+", plain)) - {"v", "x", "link"}
+    words -= {"g", "gb", "gbit", "gbps"} if words & {"ib", "infiniband", "efa", "hdr", "ndr", "edr"} else set()
     if not words or not words <= set(_PATTERNS):
         return []
     kinds = [kind for kind in _table() if all(re.search(_PATTERNS[word], kind) for word in words)]

@@ -6,7 +6,7 @@ from ssfx.core.errors import near
 
 _MEANT = {
     "backward zero_grad forward train eval clip": "the script does that, as with DDP",
-    "parameters named_parameters modules module to cuda half apply optimizer": "the script has it, as before attach",
+    "parameters modules module to cuda half apply optimizer model": "the script has it, as before attach",
     "statistics metrics bytes sent_bytes time_ms": "it is sync.stats()",
     "close remove unwrap stop": "it is sync.detach()",
     "save checkpoint": "it is sync.state_dict()",

@@ -105,6 +105,8 @@ MISTAKES = {
     "cluster.devices=8": "cluster.devices_per_node",
     "cluster.device=3090ti": "rtx3090, the NVIDIA GeForce RTX 3090",
     "cluster.link=1e10": "cluster.link=eth_10_tcp cluster.inter.gbps=10",
+    "cluster.device=a100_foo": "or describe yours",
+    "cluster.device_count=8": "cluster.devices_per_node",
     "cluster.link=100GB/s": "cluster.inter.gbps=800",
     "cluster.link=2x100gbit": "cluster.inter.gbps=100 cluster.nics_per_node=2",
     "density=100x": "write 0.01",
@@ -138,6 +140,8 @@ OTHERS = {
     "advise model=gpt2 cluster=p3dn.24xlarge": "cluster.device=v100 cluster.link=eth_100_tcp",
     "advise model=gpt2 cluster=g5.48xlarge": "cluster.devices_per_node=8 cluster.inside=pcie cluster.device=a10g",
     "advise model=gpt2 cluster=4nodes_8gpus_40gbe": "cluster.nodes=4 cluster.devices_per_node=8 cluster.device=a100",
+    "advise model=gpt2 cluster=2x8xA100-80GB": "cluster.inside=pcie cluster.link=25gbe_tcp; SXM",
+    "advise model=gpt2 cluster=16x_v100_10gbe": "cluster.device=v100 cluster.inside=pcie cluster.link=eth_10_tcp",
     "advise model=gpt2 cluster=4xV100-16GB": "v100 has 32 GB",
     "advise model=64gpu": "which is a cluster; write cluster=64gpu",
     "explain model=gpt2": "write ssfx advise model=gpt2",
@@ -322,6 +326,7 @@ def test_a_component_that_leaves_something_open_is_refused_and_says_what():
         "xgmi": "infinity_fabric3",
         "pci": "pcie",
         "slingshot": "slingshot_200",
+        "400G-IB": "ib_rdma_400",
     }.items(),
 )
 def test_words_for_networks_are_one_kind(said, meant):
