@@ -196,7 +196,7 @@ def _quality(answer: Answer) -> str:
     if answer.best is None:
         said = "of what is faster nothing is recorded that holds here"
     elif not answer.runs or first is None or last is None:
-        said = f"{words(answer.best)}: as dense: it only rounds"
+        said = f"{words(answer.best)}: as dense, as it only rounds"
     else:
         span = " to ".join(dict.fromkeys((f"{first:+.0%}", f"{last:+.0%}")))
         said = f"{words(answer.best)}: {span} steps ({answer.runs} runs of small networks)"
