@@ -25,7 +25,12 @@ SIMULATED := breakdown compressors density bandwidth large_models selective coll
 LARGE := resnet152_cifar100 bert_base_squad gpt2_wikitext103
 
 .DEFAULT_GOAL := help
-.PHONY: committed help install figures demo test test-all test-fast test-pages coverage soak smoke-large lint lock wheel release site reference simulations calibration validation conf component docs clean
+.PHONY: tests committed help install figures demo test test-all test-fast test-pages coverage soak smoke-large lint lock wheel release site reference simulations calibration validation conf component docs clean
+
+.DEFAULT:
+	@echo "make has no target $@; make help lists them" >&2; exit 2
+
+tests: test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -139,7 +139,8 @@ def _free(answer: Answer) -> str:
     if faster > 1 + WORTH:
         found.append(f"{answer.dense.trial.title} {times(faster)}")
     if more := answer.fewer:
-        found.append(f"accumulate={more.passes}: work of {rounded(more.work, 2)} ({times(more.batch_times)} the batch)")
+        work = worth(answer.devices, answer.device, more.work).partition(" do the ")
+        found.append(f"accumulate={more.passes}: {work[2]} of {work[0]} ({times(more.batch_times)} the batch)")
     return "; ".join(found) or "nothing is left to win without another method"
 
 
@@ -195,7 +196,7 @@ def _quality(answer: Answer) -> str:
     if answer.best is None:
         said = "of what is faster nothing is recorded that holds here"
     elif not answer.runs or first is None or last is None:
-        said = f"{words(answer.best)}: as dense (no run holds here)"
+        said = f"{words(answer.best)}: as dense, as it only rounds"
     else:
         span = " to ".join(dict.fromkeys((f"{first:+.0%}", f"{last:+.0%}")))
         said = f"{words(answer.best)}: {span} steps ({answer.runs} runs of small networks)"

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ssfx.cli.completion import install_bash
-from ssfx.core.errors import ConfigError, SsfxError, unknown
+from ssfx.core.errors import LISTED, ConfigError, SsfxError, unknown
 from ssfx.core.files import is_full
 from ssfx.core.plugins import declared
 from ssfx.core.progress import aloud
@@ -48,21 +48,23 @@ OWN = {
 """The verbs of the library; the others are entry points of the group VERBS."""
 VERBS = "ssfx.verbs"
 OTHER_VERBS = {
-    "help": "--help",
-    "version": "--version",
+    **{name: f"--{name}" for name in ("help", "version")},
     "attach": "ssfx.attach in your script",
     "predict": "simulate",
     "train": "run",
-    "bench": "profile",
-    "benchmark": "profile",
+    **dict.fromkeys(("bench", "benchmark", "measure"), "run, or profile of a model alone"),
     "plot": "figures",
     "import": "cluster import",
     "recommend": "advise",
-    "info": "doctor",
+    **dict.fromkeys(("info", "env", "gpu", "calibrate", "hardware"), "doctor, with --gpu it measures"),
     "claims": "status --claims PAPER",
-    **dict.fromkeys(("optimize", "optimise", "tune", "choose", "rank", "best", "ask", "estimate"), "advise"),
+    **dict.fromkeys(("optimize", "tune", "search", "suggest", "choose", "rank", "best", "ask", "estimate"), "advise"),
     **dict.fromkeys(("simulation", "sim", "model"), "simulate"),
-    **dict.fromkeys(("compare", "diff"), "show RUN RUN"),
+    **dict.fromkeys(("compare", "diff", "sweep"), "simulate, or run, with scheme=a,b; show RUN RUN of runs"),
+    **dict.fromkeys(("results", "logs", "history", "ls", "runs", "queue"), "status"),
+    **dict.fromkeys(("init", "setup", "config", "configure", "new", "create"), "advise, which needs no set-up"),
+    **{kind: f"list {kind}" for kind in LISTED},
+    **dict.fromkeys(("eval", "evaluate", "check", "verify"), "simulate, or validate of the simulator"),
     **dict.fromkeys(("start", "launch", "torchrun", "reproduce"), "run"),
     "test": "make test, in the repository",
     "install": "pip install ., in the repository",
@@ -139,8 +141,12 @@ class _Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in OWN:
             known = verbs()  # read where it is asked for: a command of the library starts sooner without
+            if "=" in args[0]:
+                raise ConfigError(f"a command comes first; write ssfx advise {' '.join(args)}, or simulate, or run")
             if args[0] not in known:
-                raise unknown("command", args[0], known, OTHER_VERBS)
+                words = f"; if one is meant for these words, write ssfx advise {' '.join(args[1:])}" if args[1:] else ""
+                error = unknown("command", args[0], known, OTHER_VERBS)
+                raise ConfigError(str(error).replace("ssfx -h has all 14", f"there are {', '.join(known)}{words}"))
         return super().resolve_command(ctx, args)
 
 

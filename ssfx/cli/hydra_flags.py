@@ -20,7 +20,8 @@ _FLAGS = {
     "--experimental-rerun": "write the command again; finished runs are not repeated",
     "--hydra-help": "write --help",
 }
-_NODES = {"nodes": "cluster.nodes", "gpus-per-node": "cluster.devices_per_node"}
+_EACH = dict.fromkeys(("gpus-per-node", "ntasks-per-node"), "cluster.devices_per_node")
+_NODES = {"nodes": "cluster.nodes", "ntasks": "world_size", **_EACH}
 _LINES = {flag: line for flags, line in _FLAGS.items() for flag in flags.split()}
 
 
@@ -32,24 +33,26 @@ def instead_of(words: Sequence[str], options: Sequence[str] = ()) -> str:
     joined = " ".join(words).replace("--cfg hydra", "--cfg=hydra").split(" ")
     for word in joined:
         for flag in (word, word.partition("=")[0]):
-            if flag in _LINES:
+            if flag in _LINES and not (flag == "-c" and _of_key(word, joined)):
                 return f"{flag} is a flag of Hydra's: {_LINES[flag]}"
         if line := _of_sbatch(word, joined):
             return line
-    return "" if options else next(filter(None, (_of_key(word, joined) for word in joined)), "")
+    keys = {} if options else {word: key for word in joined if (key := _of_key(word, joined))}
+    written = " ".join([*(["ssfx advise"] if words and words[0] in keys else []), *keys.values()])
+    return f"{next(iter(keys)).partition('=')[0]} is a key, not a flag: write {written}" if keys else ""
 
 
 def _of_key(word: str, words: Sequence[str]) -> str:
-    """Return what to write for a key that is given as a flag, as --model bert_large."""
+    """Return what to write for a key that is given as a flag, as --model bert_large; "" for no such."""
     flag, _, value = word.partition("=")
-    name = flag.removeprefix("--").replace("-", "_")
-    if flag == name or not name:
+    name = flag.lstrip("-").replace("-", "_")
+    if flag[:1] != "-" or not name:
         return ""
-    from ssfx.config.overrides import known_key  # late: a wrong command alone asks
+    from ssfx.config.overrides import known_key, of_value  # late: a wrong command alone asks
 
-    key = known_key(name)
     value = value or next((after for before, after in pairwise(words) if before == word and after[0] != "-"), "VALUE")
-    return f"{flag} is a key, not a flag: write {key}={value}" if key else ""
+    key = (known_key(name) if word[:2] == "--" else "") or of_value(value)
+    return f"{key}={value}" if key else ""
 
 
 def _of_sbatch(word: str, words: Sequence[str]) -> str:

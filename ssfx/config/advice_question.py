@@ -104,7 +104,12 @@ def resolve_setting(words: Iterable[str], profile: Profile | None = None) -> Set
             f"{ON_ALL}={on_all_ms:g} tells the bandwidth beside the step of one device alone; add {KEY}=..., measured "
             "on one device with the same batch"
         )
-    request = read(words)
+    try:
+        request = read(words)
+    except ConfigError as error:
+        how = r"advice compares schemes as they are: drop it, or write ssfx simulate scheme=NAME with \1"
+        said = re.sub(r"did you mean ('scheme\.\w+'|(scheme|compressor)=\w+).*", how, str(error))
+        raise ConfigError(said.replace("mean 'steps'", f"mean '{STEPS}'")) from None
     for key in request:
         if key in ("scheme", "compressor") or key.startswith(("scheme.", "compressor.")):
             raise ConfigError(

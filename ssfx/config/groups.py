@@ -7,7 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssfx.config.other_words import as_a_link, described, digits, machine, model_of_kind, model_of_size, no_sheet
+from ssfx.config.other_words import (
+    as_a_link,
+    described,
+    digits,
+    link_in,
+    machine,
+    model_of_kind,
+    model_of_size,
+    no_sheet,
+)
 from ssfx.core import slurm_site
 from ssfx.core.component_file import component_file, file_names, is_file, leaves_folder, outside, path_of
 from ssfx.core.errors import ConfigError, near, nearest, plain, unknown
@@ -48,6 +57,7 @@ _EXPERIMENTS = (
 _EXPERIMENTS_OF = f"{', '.join(_EXPERIMENTS)} of SSFusion, acpsgd_models, mergecomp_clusters, micro_clusters, s2_sparse"
 OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
     "model": {"gpt2_small": "gpt2", "gpt-2-small": "gpt2", "resnet-50": "resnet50", "llama": "llama3_8b"},
+    "compressor": dict.fromkeys(("none", "dense", "identity"), "null"),
     "engine": dict.fromkeys(("mpi", "nccl", "gloo", "local", "real"), "torchrun"),
     "cluster": {"localhost": "local", "a3-mega": "gcp_a3_mega", "a3-megagpu-8g": "gcp_a3_mega"}
     | dict.fromkeys(("p5.48xlarge", "p5", "aws-p5"), "aws_p5")
@@ -59,16 +69,8 @@ OTHER_CHOICES: Mapping[str, Mapping[str, str]] = {
 """What people call some of the choices."""
 
 CLUSTER_OPTIONS = (
-    "nodes",
-    "devices_per_node",
-    "device",
-    "nics_per_node",
-    "calibration",
-    "busbw_gbps",
-    "small_allreduce_us",
-    "compressor_call_ms",
-    "message_us",
-    "host_us",
+    *("nodes", "devices_per_node", "device", "nics_per_node", "calibration", "busbw_gbps", "small_allreduce_us"),
+    *("compressor_call_ms", "message_us", "host_us"),
     *(f"{link}.{key}" for link in ("intra", "inter") for key in ("link", "gbps", "efficiency", "latency_s")),
     *slurm_site.OPTIONS,
 )
@@ -114,6 +116,8 @@ def check_choice(group: str, value: Any) -> str:
             if sized or not close:
                 raise ConfigError(f"unknown model {name!r}; {sized or model_of_kind(name)}")
         known = registry(group) if group in COMPONENT_GROUPS else None
+        if group == "compressor" and known and known.numbered(name):
+            known[name]  # says which options are in a name
         others = {**(known.others if known else {}), **OTHER_CHOICES.get(group, {})}
         nearest_of = known.nearest_of if known else _EXPERIMENTS_OF if group == "experiment" else ""
         error = unknown(group, name, choices(group), others, nearest_of)
@@ -137,12 +141,13 @@ def _no_cluster(name: str) -> ConfigError:
         return ConfigError(f"unknown cluster {name!r}; did you mean {same[0]!r}?")
     if words := described(name):
         return ConfigError(f"unknown cluster {name!r}; write cluster=box {words}")
-    if several := re.fullmatch(r"(\d+)[ _-]?(?:x[ _-]?(\d+)|nodes?|machines?|hosts?|servers?)", digits(name)):
-        each = several[2] or 8
+    machines = r"(\d+)[ _-]?(?:x[ _-]?(\d+)|(?:nodes?|machines?|hosts?|servers?)(?:[ _x-]+(\d+)[ _-]?gpus?)?)"
+    if several := re.fullmatch(machines + r"(?:[ _@-]+(\w+))?", digits(name)):
+        each = several[2] or several[3] or 8
         return ConfigError(
             f"unknown cluster {name!r}; for {several[1]} machine(s) of {each} GPUs write cluster=box cluster.nodes="
             f"{several[1]} cluster.devices_per_node={each} cluster.device=a100 "
-            "cluster.inside=pcie cluster.link=25gbe_tcp"
+            f"cluster.inside=pcie cluster.link={link_in(several[4] or '')}"
         )
     if gpus := re.fullmatch(r"(\d+)[x_ -]?(?:gpus?|(?P<device>[a-z]+\d+\w*))?", name.lower()):
         on = gpus["device"] or "a100"

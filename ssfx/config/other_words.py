@@ -3,7 +3,8 @@
 import re
 from math import inf, log
 
-from ssfx.core.errors import ConfigError, plain
+from ssfx.core.errors import OWNER, ConfigError, plain
+from ssfx.core.numbers import gbps_of
 from ssfx.perf_model.devices import device, device_names
 from ssfx.perf_model.links import FAMILIES as OF_DEVICES
 from ssfx.perf_model.links import meant
@@ -11,16 +12,16 @@ from ssfx.perf_model.links import meant
 _SXM = "cluster.nodes=2 cluster.devices_per_node=8 cluster.inside=nvlink cluster.device="
 _PCIE = "cluster.nodes=2 cluster.devices_per_node=4 cluster.inside=pcie cluster.device="
 MACHINES = {
-    r"p4de?(\.24xlarge)?": f"{_SXM}a100 cluster.link=efa_100 cluster.nics_per_node=4",
+    r"p4d(\.24xlarge)?": f"{_SXM}a100_40gb cluster.link=efa_100 cluster.nics_per_node=4",
+    r"p4de(\.24xlarge)?": f"{_SXM}a100 cluster.link=efa_100 cluster.nics_per_node=4",
     r"p5en?(\.48xlarge)?": f"{_SXM}h200 cluster.link=efa_400",
     r"p6-?b200(\.48xlarge)?": f"{_SXM}b200 cluster.link=efa_400",
-    r"(standard_)?nd96is[rf]_h100_v5|ndv5": f"{_SXM}h100 cluster.link=ib_rdma_400",
-    r"(standard_)?nd96isr_h200_v5": f"{_SXM}h200 cluster.link=ib_rdma_400",
+    r"ndv5": f"{_SXM}h100 cluster.link=ib_rdma_400",
+    r"(?:standard_)?nd96is[rf]_(h\d00)_v5": f"{_SXM}{{0}} cluster.link=ib_rdma_400",
     r"a3-?(high(gpu)?)?(-8g)?": f"{_SXM}h100 cluster.link=eth_100_tcp cluster.inter.gbps=200 cluster.nics_per_node=4",
     r"a3-?ultra(gpu)?(-8g)?": f"{_SXM}h200 cluster.link=roce_400",
-    r"[dh]gx[_-]?h100": f"{_SXM}h100 cluster.link=ib_rdma_400",
-    r"[dh]gx[_-]?h200": f"{_SXM}h200 cluster.link=ib_rdma_400",
-    r"[dh]gx[_-]?b200": f"{_SXM}b200 cluster.link=ib_rdma_400",
+    r"[dh]gx[_-]?a100": f"{_SXM}a100 cluster.link=ib_rdma_200",
+    r"[dh]gx[_-]?(h100|h200|b200)": f"{_SXM}{{0}} cluster.link=ib_rdma_400",
     r"[dh]gx[_-]?b300": f"{_SXM}b300 cluster.link=ib_rdma_400 cluster.inter.gbps=800",
     r".*gb200.*": "cluster.nodes=1 cluster.devices_per_node=72 cluster.inside=nvlink cluster.device=gb200",
     r"(dgx[_-]?)?spark": "cluster.nodes=2 cluster.devices_per_node=1 cluster.device=gb10 cluster.link=roce_200",
@@ -31,6 +32,7 @@ MACHINES = {
     r"g7e(\.\d*x?large)?": f"{_PCIE}rtx_pro_6000 cluster.link=efa_400",
     r"a2-?(high|mega|ultra)gpu(-\dg)?": f"{_SXM}a100 cluster.link=eth_100_tcp",
     r"a4-?(high(gpu)?)?(-8g)?": f"{_SXM}b200 cluster.link=roce_400",
+    r"p3dn(\.24xlarge)?": f"{_SXM}v100 cluster.link=eth_100_tcp",
     r"p3(\.\d*x?large)?": f"{_SXM}v100 cluster.link=25gbe_tcp",
     r"internet|wan|geo(distributed)?|multi[_-]?(site|region|dc)": (
         "cluster.nodes=2 cluster.devices_per_node=8 cluster.device=a100 cluster.inside=nvlink cluster.link=wan_1"
@@ -75,8 +77,10 @@ ALIKE = 2.5
 def machine(name: str) -> str:
     """Return the words of a cluster=box that a machine, an instance of a cloud or a device is; "" for others."""
     for pattern, words in MACHINES.items():
-        if re.fullmatch(pattern, name.lower()):
-            return words
+        if found := re.fullmatch(pattern, name.lower()):
+            whole = name.lower().endswith(("48xlarge", "metal"))  # of instances with fewer GPUs
+            words = words.replace("node=4", "node=8").replace("eth_40_tcp", "eth_100_tcp") if whole else words
+            return words.format(*found.groups())
     on = _device(name) if re.search(r"\d", name) else ""
     if not on:
         inside_of = [one for one in device_names() if re.search(r"\d", one) and plain(one) in plain(name)]
@@ -110,17 +114,29 @@ def described(name: str) -> str:
     """Return the words of a cluster=box that "2x4090", "4x8xH100-SXM" or "two 3090s" is; "" if it names no device."""
     counted = digits(name)
     number, by = r"(\d+)\s?", r"[x_ -]\s?"
-    said = re.fullmatch(rf"{number}{by}(?:{number}{by})?(?:nvidia[ _-])?(\w*\d[\w ]*?)s?(-sxm\d?|-pcie)?", counted)
-    on = next((one for word in (said[3], f"rtx{said[3]}") if (one := _device(word))), "") if said else ""
+    name = r"(?:nvidia[ _-])?(\w*?\d[\w ]*?)s?(-sxm\d?|-pcie)?(?:[-_@+, ](.+))?"
+    said = re.fullmatch(rf"{number}{by}(?:{number}{by})?{name}", counted)
+    names: tuple[str, ...] = (f"{said[3]}_{said[5]}", said[3], f"rtx{said[3]}") if said else ()
+    on = next((one for word in names if (one := _device(word.strip("_ ")))), "")
     if not said or not on:
         return ""
     nodes, each = (int(said[1]), int(said[2])) if said[2] else (1, int(said[1]))
     if not said[2] and each > 8:
         nodes, each = (each // 8, 8) if each % 8 == 0 else (each, 1)
     words = f"cluster.nodes={nodes} cluster.devices_per_node={each} cluster.device={on} cluster.inside="
-    words += "nvlink" if "sxm" in (said[4] or "") and "nvlink" in device(on).inside else "pcie"
+    nvlink = "nvlink" in device(on).inside and "pcie" not in (said[4] or "")
+    words += "nvlink" if nvlink and said[4] else "pcie"
     apart = ", or as many nodes of one on cluster.link=eth_1_tcp" if (nodes, each) == (1, 2) else ""
-    return words + (" cluster.link=25gbe_tcp" if nodes > 1 else apart)
+    memory = re.fullmatch(r"\d+gb", said[5] or "")
+    words += f" cluster.link={link_in('' if memory else said[5] or '')}" if nodes > 1 else apart
+    if memory and not _device(names[0]):
+        words += f"; {on} has {device(on).memory_gib:g} GB: mind FITS"
+    return words + ("; SXM modules have cluster.inside=nvlink" if nvlink and not said[4] else "")
+
+
+def link_in(text: str) -> str:
+    """Return the link between nodes that is said at the end of a name, else the usual one."""
+    return ", or ".join(meant(text)) or f"25gbe_tcp{f' cluster.inter.gbps={gbps:g}' if (gbps := gbps_of(text)) else ''}"
 
 
 def _device(word: str) -> str:
@@ -132,7 +148,7 @@ def _device(word: str) -> str:
 
 def model_of_size(name: str) -> str:
     """Return which models have about the size that `name` says, in a sentence; "" where it says none."""
-    text = name.lower().rpartition("/")[2]
+    text = OWNER.sub("", name).lower()
     word = re.sub(r"[^a-z0-9]+", "_", text)
     said = re.search(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)[_ -]?([bm])(?![a-z0-9])", text.replace("_", "-"))
     size = SIZES.get(word, float(said[1]) * (1.0 if said[2] == "b" else 1e-3) if said else inf)
@@ -147,7 +163,7 @@ def model_of_size(name: str) -> str:
 
 def model_of_kind(name: str) -> str:
     """Return which models are of the kind that `name` says, with their sizes, and how to count one's own."""
-    kin = _kin(re.sub(r"[^a-z0-9]+", "_", name.lower().rpartition("/")[2]))
+    kin = _kin(re.sub(r"[^a-z0-9]+", "_", OWNER.sub("", name).lower()))
     sizes = ", ".join(f"{model} ({size:g} B)" for model, size in kin.items())
     return f"of its kind, in other sizes, there are {sizes}; {OWN}" if kin else f"no name here is like it; {OWN}"
 

@@ -2,16 +2,16 @@
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ssfx.config.groups import GROUPS, OPTION_GROUPS, WITH_SPECS, check_choice, choices, options
-from ssfx.config.other_keys import other_key, spelt
-from ssfx.config.schema import KEYS, TYPES, typed
+from ssfx.config.schema import KEYS, TYPES, typed, word_choices
 from ssfx.core import slurm_site
 from ssfx.core.cluster_keys import OTHER_NAMES
 from ssfx.core.errors import ConfigError, near, nearest, some_of, unknown
+from ssfx.core.other_keys import other_key, spelt
 from ssfx.core.spec import Spec
 from ssfx.perf_model.saved_profiles import is_saved
 
@@ -23,7 +23,7 @@ SHORT = {"cluster.link": "cluster.inter.link", "cluster.inside": "cluster.intra.
 
 _SPLIT_OFF = ("iteration_ms", "cluster_iteration_ms", "train_steps", "profile", "family")
 """Keys that commands take from the words before they are read."""
-_FILES = {".py": "model={}:FUNCTION", ".yaml": "cluster={}", ".yml": "cluster={}", ".json": "profile={}"}
+_FILES = {".py": "model={}:FUNCTION", ".yaml": "cluster={}", ".yml": "cluster={}", ".json": "profile={} or --json>FILE"}
 """What files may be meant for, by how they end."""
 _MOST_USED = "model, cluster, scheme, compressor, density, batch_size, accumulate, optimizer, precision, sharding"
 _MOST_OF_CLUSTERS = "nodes, devices_per_node, device, inside, link, inter.gbps, inter.latency_s"
@@ -78,6 +78,16 @@ def _instead(file: str) -> str:
     return f"is it model={file}?"
 
 
+def of_value(value: str) -> str:
+    """Return the key that has such a value; "" for none, as of a number."""
+    keys = ("model", "cluster", "scheme", "compressor", "dataset", "experiment", "optimizer", "precision")
+    return next((key for key in keys if value not in ("auto", "none") and _has(key, value)), "")
+
+
+def _has(key: str, value: str) -> bool:
+    return value in (choices(key) if key in GROUPS else word_choices(key) if key in KEYS else ())
+
+
 def known_key(name: str) -> str:
     """Return the key that `name` is, or is another word for; "" where it is none."""
     return name if name in (*GROUPS, *KEYS, *_SPLIT_OFF) else other_key(name)
@@ -90,20 +100,25 @@ def _schemes(value: str) -> tuple[str, ...]:
     return ("ssfusion_oi",) if value.lower() == "ssfusion" else (value,)
 
 
-def check(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
+def check(key: str, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return `values` typed for `key`; ConfigError when the key or a value does not exist."""
     group, dot, option = key.partition(".")
     if dot:
         _check_option(group, option, key)
         return tuple(values)
     if key in GROUPS:
+        for value in map(str, values):
+            if not _has(key, value) and (other := of_value(value)) not in ("", "scheme", "compressor"):
+                raise ConfigError(f"unknown {key} {value!r}, which is a {other}; write {other}={value}")
         return tuple(None if _unset(key, value) else check_choice(key, value) for value in values)
     if key in KEYS:
         return tuple(typed(key, value) for value in values)
     if f"cluster.{key}" in SHORT or any(key in options("cluster", choice) for choice in choices("cluster")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'cluster.{key}'?")
     keys = [*GROUPS, *KEYS, *_SPLIT_OFF]
-    meant = "" if spelt(key, keys) else other_key(key)
+    meant, value = "" if spelt(key, keys) else other_key(key), str(values[0])
+    if not spelt(key, keys) and not _has(meant, value) and (other := of_value(value)):
+        raise ConfigError(f"unknown key {key!r}; did you mean {other}={value}?")
     if not meant and any(key in options("scheme", choice) for choice in choices("scheme")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'scheme.{key}'?")
     if meant or near(key, keys):
@@ -133,7 +148,7 @@ def _parse_slurm(word: str) -> tuple[str, tuple[Any, ...]] | None:
         return None
     if key in slurm_site.SBATCH:
         said = f"cluster.slurm.{slurm_site.SBATCH[key]}={text}"
-    elif key.isupper():
+    elif key.isupper() and len(key) > 1:
         if known_key(key.lower()):
             raise ConfigError(f"unknown key {key!r}; did you mean {key.lower()}={text}?")
         said = f"cluster.slurm.environment={{{key}:{text}}}"
@@ -165,7 +180,7 @@ def _check_option(group: str, option: str, key: str) -> None:
             raise ConfigError(
                 f"unknown option of cluster {option!r}; did you mean 'cluster.{part}.{name}'{unit and f',{unit}'}?"
             )
-        if group == "cluster" and not spelt(option, list(names)):
+        if group == "cluster" and (option in OTHER_NAMES or not spelt(option, list(names))):
             if meant := other_key(option):
                 raise ConfigError(f"unknown option of cluster {option!r}; did you mean {meant!r}?")
             if not near(option, sorted(names)):
@@ -189,8 +204,14 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
     if not key or not text:
         how = f"{key} has no value, write {key}=VALUE" if key else "write density=0.05"
         raise ConfigError(f"{word!r} is not key=value; {how} without blanks around =")
+    pairs = re.split(r"[,;&|]\s*(?=[a-z_.]+=)", word)
+    if len(pairs) > 1 and "(" not in word:
+        raise ConfigError(f"{word!r} is several words; write {' '.join(pairs)}")
     if inside := re.search(r"\s([a-z_.]+=)", text):
         raise ConfigError(f"{word!r} is several words in one pair of quotes; write {inside[1]}... outside of it")
+    parts = re.split(r"\s*(?:[;|+&/]|\bvs\b|\band\b|\s)\s*", text)
+    if key in GROUPS and len(parts) > 1 and {*parts} <= {*choices(key)}:
+        raise ConfigError(f"{word!r} has several values; write {key}={','.join(parts)}")
     functions = create_functions()
     specs = key in (*WITH_SPECS, "shard_compressor", "weights")
     for name in set(_CALL.findall(text)) - set(functions.definitions) if specs else ():
@@ -199,13 +220,14 @@ def _parse(word: str) -> tuple[str, tuple[Any, ...]]:
         override = OverridesParser(functions).parse_override(word)
     except (HydraException, TypeError):
         if text.endswith(","):
-            raise ConfigError(f"{word!r} ends with a comma; write {key}={text.rstrip(',')}") from None
+            raise ConfigError(f"{word!r} ends with a comma; write {key}={text[:-1]}, or {text}b of both") from None
         if text.startswith("~"):
             raise ConfigError(f"{word!r}: ~ is left as it is; write {key}={Path(text).expanduser()}") from None
         if text.count("'") % 2 or text.count('"') % 2:
             bare = text.replace("'", "").replace('"', "")
             raise ConfigError(f"{word!r} has a quote that is not closed; write {key}={bare}") from None
         how = "options are written name(option=value)" if "(" in text else f"write {key}=a,b to run several"
+        how = f"ssfx calls the function: write {key}={text.partition('(')[0]}" if ".py:" in text else how
         raise ConfigError(f"cannot read {word!r}; {how}, and range(), choice() and glob() are as in Hydra") from None
     if override.type != OverrideType.CHANGE or override.package is not None:
         raise ConfigError(f"cannot read {word!r}; keys are only changed, by key=value")
@@ -254,8 +276,10 @@ def _spec_of(name: str) -> Any:
             return {None: "null", True: "true", False: "false"}[value]
         return str(value.text if isinstance(value, QuotedString) else value)
 
-    # A lambda has no annotations, which the grammar would check.
-    return lambda **given: f"{name}({','.join(f'{key}={text(value)}' for key, value in given.items())})"
+    # A lambda has no annotations, which the grammar would check. A spec refuses a value that stands without its key.
+    return lambda *bare, **given: (
+        f"{name}({','.join([*map(text, bare), *(f'{key}={text(value)}' for key, value in given.items())])})"
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -267,6 +291,8 @@ def _plain(value: Any) -> Any:
 
 def _without_equals(word: str) -> str:
     said = f"{word!r} is not key=value; "
+    if word[:1] == "{" and (pairs := re.findall(r"([\w.]+)['\"]?\s*[:=]\s*['\"]?([^'\",}\s]+)", word)):
+        return f"{said}write {' '.join(map('='.join, pairs))}"
     if word in (*GROUPS, *KEYS, "="):
         return f"{said}did you mean {word.strip('=') or 'KEY'}=...? There are no blanks around ="
     if match := re.fullmatch(r"([a-z_.]+)\s*(?::=?|\s)\s*(\S+)", word):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
@@ -144,8 +145,7 @@ _OTHER_WORDS = {
     "half": "fp16",
     "float16": "fp16",
     "bfloat16": "bf16",
-    "amp": "bf16",
-    "mixed": "bf16",
+    **dict.fromkeys(("amp", "mixed", "16", "mixed_precision"), "bf16, or fp16"),
     **dict.fromkeys(("zero1", "zero2", "zero3", "zero", "deepspeed"), "fsdp"),
     "ddp": "none",
 }
@@ -160,7 +160,9 @@ def typed(key: str, value: Any) -> Any:
         if value is None and type(None) in get_args(hint):
             return None
         if value not in choices:
-            raise unknown(key, str(value), choices, _OTHER_WORDS)
+            of_cluster = {str(value): f"cpu or cuda runs it: of a cluster write cluster.device={value}"}
+            sheet = key == "device" and re.search(r"\d", str(value)) and "cuda" not in value
+            raise unknown(key, str(value), choices, _OTHER_WORDS | (of_cluster if sheet else {}))
         return value
     if get_origin(hint) is tuple:
         return _texts(key, value) if str in get_args(hint) else _numbers(key, value)

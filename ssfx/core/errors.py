@@ -13,21 +13,11 @@ number is EX_TEMPFAIL of sysexits.h, "try again later"."""
 _MOST_NAMES = 10
 _MOST_NEAR = 6
 _SIZES = {"nano", "tiny", "mini", "small", "base", "medium", "large", "huge", "xl", "xxl"}
+OWNER = re.compile(r".*/(?=[A-Za-z])")
+"""What stands before the name of a model on Hugging Face; nothing of "ViT-B/16"."""
 LISTED = (
-    "schemes",
-    "compressors",
-    "memories",
-    "models",
-    "datasets",
-    "workloads",
-    "clusters",
-    "devices",
-    "links",
-    "experiments",
-    "presets",
-    "engines",
-    "collectives",
-    "published",
+    *("schemes", "compressors", "memories", "models", "datasets", "workloads", "clusters", "devices", "links"),
+    *("experiments", "presets", "engines", "collectives", "published"),
 )
 """What `ssfx list` lists, in its order."""
 
@@ -70,7 +60,7 @@ def near(word: str, choices: Iterable[str]) -> list[str]:
     """
     size = _size(word)
     names = [name for name in choices if not size or _size(name) in ("", size)]
-    said = plain(word.rpartition("/")[2])
+    said = plain(OWNER.sub("", word))
     if same := [name for name in names if plain(name) == said]:
         return same[:1]
     numbers = sorted(re.findall(r"\d", word))
@@ -113,12 +103,18 @@ def unknown(
 ) -> ConfigError:
     """Return the error for a name that is none of `choices`, naming what is near, else what lists them.
 
-    `others`: what people call some of the choices, and what to write. `nearest_of`: what there is of each kind.
+    `others`: what people call some of the choices, and what to write; a colon in it: a sentence that says so itself.
+    `nearest_of`: what there is of each kind.
     """
-    names = sorted(choices)
-    meant = next((name for other, name in others.items() if plain(other) == plain(word)), "")
+    names, digits = sorted(choices), re.findall(r"\d", word)
+    called = {plain(other): name for other, name in others.items() if re.findall(r"\d", other) == digits}
+    meant = called.get(plain(word), "")
     found = [] if meant else near(word, names)
-    if meant or len(found) == 1:
+    if not found and not meant and (slip := difflib.get_close_matches(plain(word), called, n=1, cutoff=0.85)):
+        meant = called[slip[0]]
+    if ": " in meant:
+        hint = meant
+    elif meant or len(found) == 1:
         hint = f"did you mean {(meant or found[0])!r}?"
     elif found:
         hint = f"did you mean one of {', '.join(found)}?"

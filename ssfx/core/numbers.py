@@ -42,15 +42,23 @@ def as_number(value: Any, key: str = "") -> str:
     )
     if not isinstance(value, str):
         return ""
+    if share := re.fullmatch(rf"([0-9]+)[/{':' if key == 'density' else ''}]([1-9][0-9]*)", value):
+        return f"; write {int(share[1]) / int(share[2]):.10g}"
     if several := re.fullmatch(r"([0-9.]+?)\s*(?:\.\.|-|:|to)\s*([0-9.]+)", value):
         return f"; for several write {several[1]},{several[2]} with what is between"
-    if share := re.fullmatch(r"([0-9]+)/([1-9][0-9]*)", value):
-        return f"; write {int(share[1]) / int(share[2]):.10g}"
     if not found:
         return ""
     number, unit = float(found[1].replace(",", ".")), found[2]
-    number *= _factors(key).get(unit, 1.0)
+    number = 1 / number if (key, unit) == ("density", "x") and number > 1 else number * _factors(key).get(unit, 1.0)
     return f"; write {number:.10g}" + (", without its unit" if len(unit) > 1 else "")
+
+
+def gbps_of(text: str) -> float:
+    """Return the Gbit/s that a rate is as people write it, as 12.5GB/s or 100gbe; a bare number as it is, others 0."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?(?:[eE][0-9]+)?)[ -]?([a-zA-Z/]*)", text)
+    units = {"": 1.0, **{unit.lower(): factor for unit, factor in _GBPS.items() if "B" not in unit}, **_GBPS}
+    units |= {"gbe": 1.0, "ge": 1.0, "gbits": 1.0, "gbit/s": 1.0, "mbits": 1e-3, "gb": 1.0, "mb": 1e-3}
+    return numeric(found[1]) * units.get(found[2], units.get(found[2].lower(), 0.0)) if found else 0.0
 
 
 def whole(value: Any) -> Any:

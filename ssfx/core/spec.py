@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
+from shlex import quote
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ssfx.core.errors import ConfigError, unknown
+from ssfx.core.errors import ConfigError, plain, unknown
 from ssfx.core.numbers import numeric
 from ssfx.core.registry import Registry
 
@@ -37,10 +38,13 @@ class Spec:
         for part in inside.split(",") if inside else ():
             key, equals, value = (piece.strip() for piece in part.partition("="))
             if not (key and equals and value):
-                how = (
-                    f"; a density stands beside it: density={part.strip()}" if isinstance(numeric(part), float) else ""
-                )
-                raise ConfigError(f"{text!r}: {part.strip()!r} is not option=value{how}")
+                number, part = numeric(part.strip()), part.strip()
+                how = f"; options are written name(option=value){f', as rank={part}' if part.isdecimal() else ''}"
+                if isinstance(number, float):
+                    how = f"; a density stands beside it: density={part}"
+                elif kind == "scheme" and number == part:
+                    how += f", and a compressor beside it: {kind}={match['name']} compressor={part}"
+                raise ConfigError(f"{text!r}: {part!r} is not option=value{how}")
             if key in options:
                 raise ConfigError(f"{text!r} gives option {key} twice; keep one of them")
             options[key] = value
@@ -163,6 +167,24 @@ class Catalog(Registry[Registered[C]]):
                 self._built[key] = self._made(entry, options)
             self._by_spec[spec] = self._built[key]
         return self._by_spec[spec]
+
+    def __getitem__(self, name: str) -> Registered[C]:
+        """Return the component called `name`, or raise ConfigError with the nearest name, and its options in it."""
+        if name not in self and (meant := self.numbered(str(name))):
+            said = " ".join(quote(f"{key}={value}") for key, value in meant.items())
+            raise ConfigError(f"unknown {self.kind} {name!r}; write {said}")
+        return super().__getitem__(name)
+
+    def numbered(self, name: str) -> dict[str, str]:
+        """Return the spec that "powersgd_rank2" or "qsgd_4bit" means, name and density of "topk_1%", {} of others."""
+        said = re.fullmatch(r"(.*?[a-z])[-_ ]*(?:rank|r|bits?|b)?[-_ ]*(\d*\.?\d+)[-_ ]*(bits?|b|%|pct)?", name.lower())
+        base = next((one for one in self.names() if said and plain(one) == plain(said[1])), "")
+        if not said or not base:
+            return {}
+        options = {option: said[2] for option in ("rank", "bits") if hasattr(self[base].options, option)}
+        if (kept := float(said[2]) / (100 if said[3] in ("%", "pct") else 1)) < 1:
+            return {self.kind: base, "density": f"{kept:g}"}
+        return {self.kind: self.canonical(str(Spec(base, options)))} if options else {}
 
     def _made(self, entry: Registered[C], options: Any) -> C:
         if missing := sorted(getattr(entry.cls, "__abstractmethods__", ())):

@@ -158,9 +158,12 @@ def device(name: str) -> Device:
         return _device_of(Path(name).expanduser())
     table = _table()
     plain = {_letters(sheet): sheet for sheet in table}
-    sheet = name if name in table else plain.get(_letters(name), sheet_named(name))
+    sheet = name if name in table else plain.get(_letters(name), sheet_named(re.sub(r"_(?=\d+gb?$)", "-", name)))
     if sheet is None:
         raise ConfigError(f"{_unknown(name)}; or describe yours in FILE.yaml: {', '.join(_MUST)}")
+    memory = re.search(r"(\d+) ?gi?b$", name.lower())
+    if sheet != name and memory and abs(int(memory[1]) / (has := table[sheet]["memory_gib"]) - 1) > 0.1:
+        raise ConfigError(f"unknown device {name!r}; nearest is {sheet}, of {has:g} GB: write it, and mind FITS")
     return Device(name=sheet, **table[sheet])
 
 
@@ -175,6 +178,8 @@ def _unknown(name: str) -> str:
         return f"unknown device {name!r}; {other[0]} is {title}, which is faster: write it, or the nearest by numbers"
     if len(found) + len(near := difflib.get_close_matches(name.lower(), kin, cutoff=0.8)):
         return f"unknown device {name!r}; did you mean {' or '.join(dict.fromkeys(map(repr, found + near)))}?"
+    if len(kin) == 1 and len(digits) > 2:
+        return f"unknown device {name!r}; nearest by name is {kin[0]}, the {_table()[kin[0]]['title']}: write it"
     which = "write the nearest by numbers" if digits else "write which one, as h100 or rtx4090"
     return f"unknown device {name!r}; {which}, ssfx list devices has all by their rates"
 

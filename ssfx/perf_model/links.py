@@ -7,6 +7,7 @@ from typing import Any
 
 from ssfx.core.errors import ConfigError
 from ssfx.core.files import loads, read
+from ssfx.core.numbers import gbps_of
 from ssfx.core.paths import data_dir
 from ssfx.perf_model.devices import device, has_sheet
 
@@ -80,13 +81,13 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
         said = ", ".join(f"{kind} ({_table()[kind]['gbps']:g} Gbit/s{_how(kind)})" for kind in kinds)
         raise ConfigError(f"{name} may be any of {said}; write one of them")
     said = name.lower()
-    if rate := re.fullmatch(
-        r"(\d+(?:\.\d+)?) ?-?(g|gb?e?|gbit/?s?|gbps|m|mb|mbit/?s?|mbps)(?:[ _-]?(?:eth(?:ernet)?|tcp))?", said
-    ):
-        gbps = float(rate[1]) / (1e3 if rate[2].startswith("m") else 1)
+    each = re.fullmatch(r"(?:(\d+) ?x ?)?(\d.*?)(?:[ _-]?(?:eth(?:ernet)?|tcp))?", name)
+    if each and (gbps := gbps_of(each[2])):
+        gbps /= 1e9 if gbps >= 1e6 else 1  # bit/s
         tcp = [kind for kind in _table() if kind.startswith("eth_" if gbps <= FASTEST_TCP_GBPS else "ib_rdma_")]
         close = min(tcp, key=lambda kind: abs(log(_table()[kind]["gbps"] / max(gbps, 1e-6))))
-        raise _nearest(name, f"{close} cluster.inter.gbps={gbps:g}")
+        several = f" cluster.nics_per_node={each[1]}" if each[1] else ""
+        raise _nearest(name, f"{close} cluster.inter.gbps={gbps:g}{several}")
     if found := next((words for pattern, words in _OTHERS.items() if re.match(pattern, said)), ""):
         raise _nearest(name, found)
     if others := meant(re.sub(r"\d+", " ", name)):
@@ -95,12 +96,8 @@ def link_kind(name: str, on: str = "") -> dict[str, Any]:
         )
     raise ConfigError(
         f"unknown kind of link {name!r}; write the nearest by numbers (ssfx list links), or what you measured: "
-        f"cluster.inter.gbps={name if _is_rate(said) else 10} cluster.inter.latency_s=0.00005"
+        "cluster.inter.gbps=10 cluster.inter.latency_s=0.00005"
     )
-
-
-def _is_rate(said: str) -> bool:
-    return re.fullmatch(r"\d+(\.\d+)?", said) is not None
 
 
 def _nearest(name: str, words: str) -> ConfigError:
@@ -126,6 +123,7 @@ def meant(name: str) -> list[str]:
     """Return the kinds that a word may mean: those of its family, rate and health; none where it says no family."""
     plain = re.sub(r"(ib|infiniband)_(tcp|sockets?)", "ipoib", name.lower())
     words = set(re.findall(r"[a-z]+", plain)) - {"v", "x", "link"}
+    words -= {"g", "gb", "gbit", "gbps"} if words & {"ib", "infiniband", "efa", "hdr", "ndr", "edr"} else set()
     if not words or not words <= set(_PATTERNS):
         return []
     kinds = [kind for kind in _table() if all(re.search(_PATTERNS[word], kind) for word in words)]

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ssfx.collectives.comm import Comm
 from ssfx.core.errors import ConfigError, RunError, SsfxError, near
+from ssfx.core.other_keys import other_key
 from ssfx.planning.plan import Plan
 from ssfx.schemes import Scheme
 
@@ -57,17 +59,10 @@ _OTHERS = {
         "ranks are those of torch.distributed.init_process_group, which the script calls before",
     ),
     **dict.fromkeys(("hooks", "overlap", "async_op"), "exchanges overlap backward by themselves; drop it"),
+    **dict.fromkeys(("fp16", "bf16", "amp", "precision"), "use torch.autocast in the script; drop it"),
     **dict.fromkeys(("error_feedback", "residual"), 'it is memory="residual", the default, or memory="none"'),
 }
 """Arguments that people expect, and what to do."""
-_MEMBERS = {
-    **dict.fromkeys(("backward", "zero_grad", "forward", "train", "eval"), "the script does that, as with DDP"),
-    **dict.fromkeys(("statistics", "metrics", "bytes", "sent_bytes", "time_ms"), "it is sync.stats()"),
-    **dict.fromkeys(("close", "remove", "unwrap", "stop"), "it is sync.detach()"),
-    **dict.fromkeys(("save", "checkpoint"), "it is sync.state_dict()"),
-    **dict.fromkeys(("load", "resume"), "it is sync.load_state_dict(state)"),
-}
-"""Members that people expect of the handle, and what to do."""
 _OWN = ("scheme", "compressor", "density", "memory", "scaler", "process_group", "costs", "profile", "exempt")
 _KINDS = {
     "compressor": 'text, as "topk" or "dgc(value_dtype=float16)"',
@@ -95,22 +90,15 @@ def check_arguments(options: Iterable[str], known: Collection[str]) -> None:
     for name in options:
         if name in known:
             continue
-        if name in _OTHERS:
-            raise ConfigError(f"attach has no argument {name}; {_OTHERS[name]}")
-        if (close := near(name, _OWN)) and len(close) == 1:
+        meant = next(iter(get_close_matches(name, [*_OTHERS, *ARGUMENTS], n=1, cutoff=0.86)), "")
+        if meant in _OTHERS:
+            raise ConfigError(f"attach has no argument {name}; {_OTHERS[meant]}")
+        if not other_key(name).startswith(_OWN) and (close := near(name, _OWN)) and len(close) == 1:
             raise ConfigError(f"attach has no argument {name}; did you mean {close[0]}?")
-        if name in ARGUMENTS:
+        if meant:
             raise ConfigError(
-                f"{name} is an argument of DistributedDataParallel, not of attach; drop it: {ARGUMENTS[name]}"
+                f"{name} is an argument of DistributedDataParallel, not of attach; drop it: {ARGUMENTS[meant]}"
             )
-
-
-def no_member(handle: object, name: str) -> Any:
-    """Raise AttributeError for a member that the handle of `attach` has not, with what to write."""
-    public = [one for one in dir(type(handle)) if not one.startswith("_")]
-    close = near(name, public) if not name.startswith("_") else []
-    meant = _MEMBERS.get(name) or (f"did you mean sync.{close[0]}?" if close else f"it has {', '.join(public)}")
-    raise AttributeError(f"the handle of attach has no {name}; {meant}", name=name, obj=handle)
 
 
 def check_module(model: object) -> None:
@@ -121,6 +109,8 @@ def check_module(model: object) -> None:
             if isinstance(model, torch.optim.Optimizer)
             else "give the module itself, not its parameters or its state"
             if isinstance(model, Mapping | Iterator)
+            else "give a torch.nn.ModuleList of them"
+            if isinstance(model, Sequence)
             else "give a module that was made of the class"
             if isinstance(model, type)
             else "of a pipeline stage attach its submodule, with the process group of the ranks that hold the same one"
@@ -174,6 +164,8 @@ def unwrapped(optimizer: object) -> Optimizers:
 
 def _unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     inner = optimizer
+    if isinstance(inner, torch.optim.lr_scheduler.LRScheduler):
+        raise ConfigError(f"attach needs an optimizer, got its schedule {type(inner).__name__}; give the optimizer")
     while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
         inner = inner.optimizer
     # A subclass with an __init__ of its own has no hooks: torch's PostLocalSGDOptimizer.

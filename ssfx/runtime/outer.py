@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import finalize
 
 import torch
@@ -25,7 +25,8 @@ from ssfx.planning.exempt import exempted
 from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.planning.rounds import Rounds
-from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts, no_member
+from ssfx.runtime.checks import Optimizers, attach_facts, check_agreed, model_facts
+from ssfx.runtime.handle import Handle
 from ssfx.runtime.hooks import hook
 from ssfx.runtime.lifetime import Peers, claim_model, release_model
 from ssfx.runtime.online import parameter_names, registration_profile
@@ -48,15 +49,12 @@ MOST_UNDONE = 3
 COUNTS = ("step", "skipped_steps", "exchanges", "undone_rounds")
 
 
-class OuterSync:
+class OuterSync(Handle):
     """The exchange of rounds attached to a model: what `attach` returns for a scheme of local updates.
 
     Public: outer, synchronize, no_sync, stats, state_dict, load_state_dict, detach. `inside` exchanges gradients every
     step inside a group of `rounds.ranks_per_group` ranks, whose weights are equal: their mean is that of groups.
     """
-
-    if not TYPE_CHECKING:  # for people; a type checker knows what there is
-        __getattr__ = no_member
 
     last = profile = costs = None
     """What an exchange of every step knows."""
@@ -86,7 +84,7 @@ class OuterSync:
         given = {name: value for name, value in given.items() if name != "run_steps"}  # a run may go on for longer
         self.given, self.memory, self.store = given, memory, Store()
         self.tracer = Tracer(False, comm.rank)
-        self.step = self.skipped_steps = self.exchanges = self.undone_rounds = 0
+        self._step = self.skipped_steps = self.exchanges = self.undone_rounds = 0
         self.exchange_s = self.waited_s = self.calls_s = 0.0
         """Seconds after the latest step, those of them in which it waited for weights, and in which it compressed."""
         self._undone_in_a_row = 0
@@ -137,7 +135,7 @@ class OuterSync:
 
     def _average_inside(self, *forward: Any) -> None:
         """Gradients are averaged every step inside what a group is at this step: all ranks before the first round."""
-        ranks = self.comm.world_size if self.step < self.dense_steps else self.rounds.ranks_per_group
+        ranks = self.comm.world_size if self._step < self.dense_steps else self.rounds.ranks_per_group
         if ranks == self._inside or self.comm.world_size == 1 or (forward and not torch.is_grad_enabled()):
             return  # in an evaluation, which may be of one rank alone
         self._inside = ranks
@@ -182,14 +180,14 @@ class OuterSync:
         for p, grad in self._held_back:
             p.grad = grad
         self._held_back.clear()
-        self.step += 1
+        self._step += 1
         if self.inside is not None:
             self.skipped_steps = max(self.skipped_steps, self.inside.skipped_steps)
-        began, before, clock = perf_counter(), self._seconds(), self.step - self.dense_steps
+        began, before, clock = perf_counter(), self._seconds(), self._step - self.dense_steps
         if clock <= 0:
             for name, p in self._params.items():
                 self._outer[name].copy_(p)
-            self._sent_at = [self.step] * len(self._parts)
+            self._sent_at = [self._step] * len(self._parts)
         if self._under_way is not None and self.rounds.ends(clock) == self._under_way:
             self._end()
         if (number := self.rounds.begins(clock)) is not None:
@@ -211,7 +209,7 @@ class OuterSync:
         if self._under_way is not None:
             self._end()
         for number in range(len(self._parts)):
-            if self.step > self._sent_at[number]:
+            if self._step > self._sent_at[number]:
                 self._begin(number)
                 self._end()
 
@@ -219,7 +217,7 @@ class OuterSync:
 
     def _begin(self, number: int) -> None:
         """Send d = outer - own weights of a fragment."""
-        self._under_way, self._sent_at[number], names = number, self.step, self._parts[number].plan.by_name
+        self._under_way, self._sent_at[number], names = number, self._step, self._parts[number].plan.by_name
         trained = parameter_names(self._model)
         others = {name for name in trained.keys() | self._params if trained.get(name) is not self._params.get(name)}
         if others:
@@ -240,7 +238,7 @@ class OuterSync:
         """Wait for the averages, step the outer weights, and go on from them."""
         averages, sent = self._receive(), self._sent
         assert self._under_way is not None
-        learnt_since = self.step > self._sent_at[self._under_way]
+        learnt_since = self._step > self._sent_at[self._under_way]
         self._under_way, self._came, self._sent = None, None, {}
         self.exchanges += 1
         self._peers.exchanges += 1
@@ -253,7 +251,7 @@ class OuterSync:
             self._write(self._outer)
             if self._undone_in_a_row >= MOST_UNDONE:
                 raise RunError(
-                    f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self.step}; use "
+                    f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self._step}; use "
                     "a smaller rate, or clip gradients"
                 )
             return
@@ -301,7 +299,7 @@ class OuterSync:
     def stats(self) -> dict[str, float | int | str | None]:
         """Return counts so far."""
         found: dict[str, float | int | str | None] = {name: getattr(self, name) for name in COUNTS[1:]}
-        found |= {"steps": self.step, "scheme": self.scheme.name, "plan": self.plan.digest}
+        found |= {"steps": self._step, "scheme": self.scheme.name, "plan": self.plan.digest}
         if self.memory is not None and self.memory.stateful:
             found["residual_norm"] = self.store.norm(self.memory.buffers[0])
         return found

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet, ref
 
 import torch
@@ -24,13 +24,13 @@ from ssfx.runtime.checks import (
     attach_facts,
     check_agreed,
     model_facts,
-    no_member,
     optimizer_facts,
     refuse_inside_ddp,
 )
 from ssfx.runtime.commit import Commit
 from ssfx.runtime.exact import average_exactly
 from ssfx.runtime.exchange import Exchange, Slot
+from ssfx.runtime.handle import Handle
 from ssfx.runtime.hooks import (
     BackwardPass,
     DdpHabits,
@@ -56,15 +56,12 @@ from ssfx.schemes.make_plan import check_memory, make_plan
 _log = logging.getLogger("ssfx")
 
 
-class TrainingStep(Uneven):
+class TrainingStep(Handle, Uneven):
     """What `attach` puts on a model and its optimizers; Sync is its handle.
 
     A step is: `_hook` for each gradient, the first of which begins the exchange; `_finish` at the end of backward;
     `_before_optimizer` and `_after_optimizer` around the steps that use the averages.
     """
-
-    if not TYPE_CHECKING:  # for people; a type checker knows what there is
-        __getattr__ = no_member
 
     def __init__(
         self,
@@ -90,7 +87,7 @@ class TrainingStep(Uneven):
         self.memory = memory
         self.seed = seed
         self._exempt = exempt
-        self.step = 0
+        self._step = 0
         self.skipped_steps = 0
         self.last: StepStats | None = None
         self._waiting = Waiting(comm.rank)
@@ -229,7 +226,7 @@ class TrainingStep(Uneven):
     def _put(self, plan: Plan, *, for_a_while: bool) -> None:
         if self.last is not None:
             self.last.freeze()  # it reads the buffers of the plan that goes
-        self._exchange.install(plan, self.step, for_a_while=for_a_while)
+        self._exchange.install(plan, self._step, for_a_while=for_a_while)
 
     def _listen(self, slot: Slot) -> None:
         # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
@@ -312,7 +309,7 @@ class TrainingStep(Uneven):
         self.store.follow(self.scaler.get_scale() if self.scaler is not None else 1.0)
         if self._rates is not None:
             self._rates.begin()
-        self._exchange.begin(self.step, self.seed, self._going_on, alarm=alarm)
+        self._exchange.begin(self._step, self.seed, self._going_on, alarm=alarm)
         return True
 
     def _news(self) -> bool:
@@ -355,19 +352,20 @@ class TrainingStep(Uneven):
             if not (finite or idle):
                 self.skipped_steps += 1
                 exchange = self._exchange
-                self._unsound.look(self.step, exchange.messages, exchange.finite, self._params.values())
+                self._unsound.look(self._step, exchange.messages, exchange.finite, self._params.values())
                 if (why := self._commit.undo(self.scaler, self.skipped_steps)) is not None:
-                    _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
+                    of = (self._step, self.skipped_steps, why)
+                    _log.warning("step %d was undone on every rank (%d so far): %s", *of)
             if self._buffers is not None:
                 self._buffers.exchange()
         self._ended()
         if idle:
             return
         self.last = self._exchange.stats(skipped=not finite)
-        self.step += 1
-        self._waiting.look(self.step, self.last)
+        self._step += 1
+        self._waiting.look(self._step, self.last)
         if not self._join_config.enable:  # the end of `join` compares
-            self._parted.look(self.step, self._facts)
+            self._parted.look(self._step, self._facts)
         self._unsound.act(self._planner, self.plan)
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
@@ -386,7 +384,7 @@ class TrainingStep(Uneven):
             )
         if self._agree().idle:
             return False, True
-        self._exchange.begin(self.step, self.seed)
+        self._exchange.begin(self._step, self.seed)
         return self._exchange.finish(), False
 
     def _agree(self) -> Agreed:
@@ -467,7 +465,7 @@ class TrainingStep(Uneven):
         if self._local:
             self._parted.forget()
         else:
-            self._parted.note(self.step, self._params.values())
+            self._parted.note(self._step, self._params.values())
         if self._buffers is not None:
             self._buffers.write()
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ssfx.core.errors import ConfigError, unknown
 from ssfx.core.numbers import as_number, numeric, whole
+from ssfx.core.other_keys import other_key
 from ssfx.core.registry import Registry
 from ssfx.core.spec import Bounded, Spec
 from ssfx.planning.costs import Costs
@@ -18,7 +19,7 @@ from ssfx.schemes.online_planning import OnlinePlanning
 from ssfx.schemes.search.shared import shared
 
 OTHER_OPTIONS = {
-    **dict.fromkeys(("ratio", "sparsity", "k", "keep"), "density"),
+    **dict.fromkeys(("ratio", "k", "keep"), "density"),
     **dict.fromkeys(("rank", "r", "bits", "levels", "bucket"), "compressor=NAME(option=value), as powersgd(rank=4)"),
     **dict.fromkeys(("group", "pg"), "process_group"),
     **dict.fromkeys(("warmup", "warmup_steps", "start_powersgd_iter"), "dense_steps"),
@@ -168,7 +169,9 @@ class Scheme:
                         f"scheme={self.name} sends every gradient dense, so density={value} would have no effect; "
                         "drop it or choose scheme=per_tensor"
                     )
-                raise unknown(f"option of scheme {self.name}", key, known, OTHER_OPTIONS)
+                said = other_key(key) if other_key(key).startswith(("density", "compressor")) else ""
+                said = f"scheme={value!r}" if isinstance(value, str) and value in schemes else said
+                raise unknown(f"option of scheme {self.name}", key, known, {key: said} | OTHER_OPTIONS)
             if key == "compressor" and value is None and not (self.dense or self.chooses):
                 raise ConfigError(
                     f"scheme={self.name} compresses gradients, so it needs a compressor; "

@@ -1,6 +1,7 @@
 """What people call schemes, and what to write: one table for the command line and for `ssfx.attach`."""
 
 from dataclasses import fields
+from shlex import quote
 from typing import Any
 
 from ssfx.compressors import compressors
@@ -17,14 +18,19 @@ _MEANT = {
     "bf16 bf16_allreduce bf16_compress": {"scheme": "ddp_bf16"},
     "int8 fp8 8bit ddp_int8 ddp_fp8 mxfp8 quantized quantization": {"scheme": "ddp_quantized"},
     "int4 4bit ddp_int4 mxfp4 nvfp4": {"scheme": "ddp_quantized", "compressor": _FOUR_BITS},
-    "1bit 1bit_adam onebit_adam 1bit_lamb 01_adam": {"scheme": "ddp_quantized", "compressor": "onebit"},
+    "1bit": {"scheme": "ddp_quantized", "compressor": "onebit"},
     "fsdp fsdp2 hsdp zero zero1 zero2 zero3 zero++ zeropp": {"sharding": "hsdp"},
-    "local_sgd localsgd opendiloco fedavg": {"scheme": "diloco"},
     "sparse sparsification": {"scheme": "topk"},
-    "low_rank batched_powersgd dion": {"scheme": "powersgd"},
+    "low_rank": {"scheme": "powersgd"},
+}
+_NEAR = {
+    "1bit_adam onebit_adam 1bit_lamb 01_adam": {"scheme": "ddp_quantized", "compressor": "onebit"},
+    "local_sgd localsgd opendiloco fedavg": {"scheme": "diloco"},
+    "batched_powersgd dion": {"scheme": "powersgd"},
     "bytescheduler byteps p3 tictac": {"scheme": "wfbp"},
 }
-OTHER_WORDS = {plain(word): options for words, options in _MEANT.items() for word in words.split()}
+"""Methods that are others, and the nearest here."""
+OTHER_WORDS = {plain(word): what for words, what in {**_MEANT, **_NEAR}.items() for word in words.split()}
 _OF_OTHER_KINDS = {
     "muon adam adamw sgd lion lamb lars shampoo soap adafactor": (
         "an optimizer, no exchange; optimizer=NAME stands beside scheme=ddp"
@@ -52,6 +58,13 @@ def no_scheme(name: Any, *, python: bool = False) -> ConfigError:
     if meant := OTHER_WORDS.get(said, OTHER_WORDS.get(said.removesuffix("hook"))):
         if python and "sharding" in meant:
             return ConfigError(f"scheme={name!r}: attach takes a model that fully_shard has wrapped; wrap it first")
+        near_by = "nearest by what is sent: " if meant in _NEAR.values() else ""
+        return ConfigError(f"unknown scheme {name!r}; {near_by}write {_written(meant, python)}")
+    if numbered := compressors.numbered(str(bare)):
+        base = name_of(numbered["compressor"])
+        if base in schemes and base == numbered["compressor"]:
+            del numbered["compressor"]  # the scheme's own
+        meant = {"scheme": base if base in schemes else "per_tensor"} | numbered
         return ConfigError(f"unknown scheme {name!r}; write {_written(meant, python)}")
     if bare in schemes and inside:
         beside = {"scheme": bare}
@@ -75,6 +88,6 @@ def no_scheme(name: Any, *, python: bool = False) -> ConfigError:
 
 def _written(options: dict[str, str], python: bool) -> str:
     if not python:
-        return " ".join(f"{key}={value}" for key, value in options.items())
+        return " ".join(quote(f"{key}={value}") for key, value in options.items())
     numbers = {key: value if value.replace(".", "", 1).isdigit() else f'"{value}"' for key, value in options.items()}
     return ", ".join(f"{key}={value}" for key, value in numbers.items())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import finalize, ref
 
 import torch
@@ -13,7 +13,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ssfx.collectives import collectives
 from ssfx.core.errors import ConfigError
 from ssfx.planning.plan import Plan
-from ssfx.runtime.checks import Optimizers, check_agreed, no_member, optimizer_facts, scaler_fact
+from ssfx.runtime.checks import Optimizers, check_agreed, optimizer_facts, scaler_fact
+from ssfx.runtime.handle import Handle
 from ssfx.runtime.hooks import OptimizerHooks
 from ssfx.runtime.lifetime import attached_parameters, claim_model, release_model
 from ssfx.runtime.message import Room, StepKey
@@ -30,7 +31,7 @@ from ssfx.simulator.pricing.message_sizes import lane_rounds
 from ssfx.simulator.pricing.sharded_step import shard_traffic
 
 
-class ShardedSync:
+class ShardedSync(Handle):
     """The exchange attached to a model of `fully_shard`; see `attach`.
 
     Public: no_sync, stats, state_dict, load_state_dict, for_checkpoint, detach, plan, shard_plan, weights_plan. Names
@@ -38,9 +39,6 @@ class ShardedSync:
     between replicas, or between shards where there are no replicas. `shard_plan` is None where sums over shards are
     torch's, and `weights_plan` where gathers of weights are.
     """
-
-    if not TYPE_CHECKING:  # for people; a type checker knows what there is
-        __getattr__ = no_member
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class ShardedSync:
         seed: int,
     ) -> None:
         self.seed = seed
-        self.step = 0
+        self._step = 0
         """How many steps of an optimizer took what was exchanged."""
         self.store, self.shard_store = Store(), Store()
         self._model, self._groups, self._replicas, self._shards = model, groups, replicas, shards
@@ -121,7 +119,7 @@ class ShardedSync:
         return (
             f"<ssfx.ShardedSync: {' and '.join(legs)}; "
             f"{len(self._groups)} groups, {len(self.plan.tensors)} tensors, plan {self.plan.digest} with {lanes} "
-            f"messages, step {self.step}>"
+            f"messages, step {self._step}>"
         )
 
     # ---- the public handle ------------------------------------------------------------------------------------------
@@ -157,7 +155,7 @@ class ShardedSync:
             rank = self._shards.comm.rank
             planned_shard = sum(shard_traffic(plan, lane, rank).sent_bytes for _, lane in plan.lanes())
         summary: dict[str, float | int | str] = {
-            "steps": self.step,
+            "steps": self._step,
             "discarded_exchanges": sum(one.discarded for one in self._exchanges),
             "undone_exchanges": sum(one.undone for one in self._exchanges),
             "scheme": self.plan.scheme,
@@ -193,7 +191,7 @@ class ShardedSync:
             **self._first.identity,
             "plan": self.plan.to_json(),
             "profile": profile_of(self.plan.tensors).to_json(),
-            "step": self.step,
+            "step": self._step,
             "skipped_steps": 0,
             "seed": self.seed,
             "scale": self.store.loss_scale,
@@ -222,7 +220,7 @@ class ShardedSync:
             kept = {name: held for name, held in state["memory"].items() if name in names}
             store.load_state_dict(kept, self._first.comm.device)
             store.loss_scale = state["scale"]
-        self.step = state["step"]
+        self._step = state["step"]
         self._install()
 
     def for_checkpoint(self) -> Resharded:
@@ -232,10 +230,10 @@ class ShardedSync:
         """
 
         def load(step: int) -> None:
-            self.step = step
+            self._step = step
             self._install()
 
-        return Resharded(self._stores(), lambda: self.step, load)
+        return Resharded(self._stores(), lambda: self._step, load)
 
     def detach(self) -> None:
         """Torch's own exchange is back; residuals that were not sent are lost."""
@@ -257,7 +255,7 @@ class ShardedSync:
     ) -> None:
         assert self._shards is not None
         with torch.no_grad(), self._counted(number, self._shards):
-            self._exchanges[number].reduce_scatter(output, inputs, share, natively, self.step)
+            self._exchanges[number].reduce_scatter(output, inputs, share, natively, self._step)
 
     def _gather(
         self,
@@ -270,7 +268,7 @@ class ShardedSync:
         assert self._weights is not None
         before = self._weights.comm.sent.sent_bytes
         with torch.no_grad():
-            gather.gather(output, inputs, natively, self.step)
+            gather.gather(output, inputs, natively, self._step)
         self._gathered_bytes[number] = self._weights.comm.sent.sent_bytes - before
 
     @contextmanager
@@ -294,7 +292,7 @@ class ShardedSync:
             return
         held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
         if any(one.open for one in self._exchanges):
-            self.step += 1
+            self._step += 1
         with torch.no_grad():
             for one in self._exchanges:
                 one.stepped(held)
@@ -313,7 +311,7 @@ class ShardedSync:
         lanes: list[list[Any]] = [[] for _ in self._groups]
         if (leg := self._replicas) is not None:
             for (bucket, _), lane in leg.plan.lanes():
-                made = make_message(lane, leg.plan, leg.comm, device, self.store, leg.memory, self.step)
+                made = make_message(lane, leg.plan, leg.comm, device, self.store, leg.memory, self._step)
                 lanes[leg.group_of_bucket[bucket]].append(made)
         sums: dict[int, ShardLeg] = {}
         if (leg := self._shards) is not None:
@@ -321,7 +319,7 @@ class ShardedSync:
                 number = leg.group_of_bucket[bucket]
                 group = self._groups[number]
                 sums[number] = ShardLeg(
-                    group, lane, leg.plan, leg.comm, self.shard_store, leg.memory, self.seed, self.step
+                    group, lane, leg.plan, leg.comm, self.shard_store, leg.memory, self.seed, self._step
                 )
             buffers = Buffers(list(sums.values()), device)
             for one in sums.values():

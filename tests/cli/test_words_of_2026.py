@@ -27,7 +27,7 @@ ANSWERS = {
     f"{BOX}cluster.link=carrier_pigeon": "cluster.inter.gbps=10 cluster.inter.latency_s=0.00005",
     "model=gpt2 cluster=p5.48xlarge": "did you mean 'aws_p5'?",
     "model=gpt2 cluster=a3-mega": "did you mean 'gcp_a3_mega'?",
-    "model=gpt2 cluster=p4d.24xlarge": "cluster.device=a100 cluster.link=efa_100",
+    "model=gpt2 cluster=p4d.24xlarge": "cluster.device=a100_40gb cluster.link=efa_100",
     "model=gpt2 cluster=gb200_nvl72": "cluster.devices_per_node=72",
     "model=gpt2 cluster=DGX-H100": "cluster.device=h100 cluster.link=ib_rdma_400",
     "model=gpt2 cluster=h100": "cluster.device=h100 cluster.inside=nvlink",

@@ -1,5 +1,6 @@
 """What `ssfx.attach`, its handle and `load_state_dict` refuse, in one line and on every rank."""
 
+import re
 import threading
 import warnings
 from collections.abc import Callable
@@ -53,14 +54,35 @@ KINDS: dict[str, tuple[Any, str]] = {
     "trace": ("yes", "trace is True or False"),
     "broadcast_buffers": ("no", "broadcast_buffers is True or False"),
     "bucket_cap_mb": (25, "argument of DistributedDataParallel"),
+    "find_unused_params": (True, "argument of DistributedDataParallel"),
+    "gradient_accumulation": (4, "sync.no_sync()"),
+    "method": ("topk", "scheme='topk'"),
+    "fp16": (True, "torch.autocast"),
+    "sparsity": (0.99, "which is 1 less the sparsity"),
+    "compress_ratio": (0.01, "density, the share that is kept"),
 }
 """Arguments of another kind, or of another library."""
 GIVEN: dict[str, tuple[Callable[..., Any], str]] = {
     "swapped": (lambda model, optimizer: (optimizer, model), "model comes first"),
     "state": (lambda model, optimizer: (model.state_dict(), optimizer), "the module itself"),
     "parameters": (lambda model, optimizer: (model.parameters(), optimizer), "the module itself"),
+    "several": (lambda model, optimizer: ([model], optimizer), "torch.nn.ModuleList"),
     "name": (lambda model, optimizer: (model, "sgd"), "torch.optim.Optimizer"),
+    "schedule": (
+        lambda model, optimizer: (model, torch.optim.lr_scheduler.StepLR(optimizer, 1)),
+        "its schedule StepLR; give the optimizer",
+    ),
 }
+MISTAKEN: dict[str, tuple[Callable[..., Any], str]] = {
+    "optimizer": (lambda sync: sync.step(), "write optimizer.step()"),
+    "model": (lambda sync: sync(torch.ones(1)), "and call model as before"),
+    "context": (lambda sync: sync.__enter__(), "attach returns a handle"),
+    "module": (lambda sync: sync.module, "the script has it"),
+    "reducer": (lambda sync: sync.allreduce(), "sync.synchronize()"),
+    "words": (lambda sync: sync.clip_grad_norm_(1.0), "the script does that"),
+    "slip": (lambda sync: sync.stat(), "did you mean sync.stat"),
+}
+"""What the handle is taken for."""
 
 
 @pytest.mark.parametrize(("options", "words"), OPTIONS, ids=str)
@@ -91,6 +113,16 @@ def test_what_is_no_model_or_no_optimizer_is_one_line(case: str) -> None:
     given, said = GIVEN[case]
     with refused(said):
         ssfx.attach(*given(model, sgd(model)))
+
+
+@pytest.mark.parametrize("scheme", ["ddp", "diloco"])
+@pytest.mark.parametrize("case", MISTAKEN)
+def test_a_handle_that_is_taken_for_something_else_says_what_is_meant(case: str, scheme: str) -> None:
+    model = build("mlp")
+    sync, (use, said) = ssfx.attach(model, sgd(model), scheme=scheme), MISTAKEN[case]
+    with pytest.raises((TypeError, AttributeError), match=re.escape(said)):
+        use(sync)
+    sync.detach()
 
 
 def test_the_scheme_may_be_the_third_argument() -> None:

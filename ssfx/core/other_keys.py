@@ -7,29 +7,30 @@ from ssfx.core.cluster_keys import OTHER_NAMES
 from ssfx.core.errors import near, plain
 
 LINK_KEYS = ("gbps", "latency_s")
-_RANKS = "world_size, or cluster.nodes and .devices_per_node"
+_RANKS = "world_size, or cluster.nodes and cluster.devices_per_node"
 _COMPRESSOR = "compressor=NAME(option=value), as compressor=powersgd(rank=4)"
 _NAMES = {
     **{other: f"cluster.{key if key not in LINK_KEYS else f'inter.{key}'}" for other, key in OTHER_NAMES.items()},
-    **dict.fromkeys(("rank", "k", "bits"), _COMPRESSOR),
+    **dict.fromkeys(("rank", "bits"), _COMPRESSOR),
     **dict.fromkeys(("network", "interconnect", "internode"), "cluster.link"),
     **dict.fromkeys(("intranode", "inside", "nvlink"), "cluster.inside"),
-    **dict.fromkeys(("ranks", "num_gpus", "ngpus", "data_parallel_size", "dp_size", "dp"), _RANKS),
-    "sparsity": "density, the share that is kept: 1 less the sparsity",
+    **dict.fromkeys(("gpus", "devices", "ranks", "num_gpus", "ngpus", "data_parallel_size", "dp_size", "dp"), _RANKS),
+    **dict.fromkeys(("k", "topk", "top_k"), "density, the share that is kept, which is k over all parameters"),
     "iteration_s": "iteration_ms",
+    **dict.fromkeys(("num_workers", "pin_memory"), "loading data costs no time in advice and simulations: drop it"),
 }
 """Names that mean something else than their words do."""
 _MEANT = (
     ("global total effective", "batch_size, that of a rank"),
     ("accum acc accumulate accumulation microbatches batches", "accumulate"),
     ("micro microbatch", "accumulate, their number, or batch_size, of one"),
-    ("batch bs mbs", "batch_size"),
+    ("batch minibatch bs mbs", "batch_size"),
     ("zero fsdp hsdp deepspeed stage", "sharding, as sharding=fsdp"),
     (
         "tp pp ep cp parallel parallelism",
-        "nothing: ssfx exchanges gradients of data parallel ranks, and prices no other; drop it",
+        "ssfx exchanges gradients of data parallel ranks and prices nothing else: drop it",
     ),
-    ("nproc cards", "cluster.devices_per_node"),
+    ("nproc cards count", "cluster.devices_per_node"),
     ("nodes hosts machines servers nnodes", "cluster.nodes"),
     ("gpus workers procs processes devices ranks", _RANKS),
     ("lora peft frozen", "model=FILE.py:FUNCTION, whose frozen weights need no gradient"),
@@ -45,16 +46,19 @@ _MEANT = (
     ("dtype amp fp16 bf16 fp8 half precision", "precision"),
     ("opt optim optimiser", "optimizer"),
     ("learning", "lr"),
-    ("ratio sparsity compression", "density, the share that is kept"),
+    ("sparsity", "density, the share that is kept, which is 1 less the sparsity"),
+    ("ratio compression", "density, the share that is kept"),
     ("clip clipping", "clip_norm"),
     ("bandwidth gbit mbit mbps bw speed", "cluster.inter.gbps"),
     ("fabric nic rdma roce infiniband ib ethernet tcp topology switch", "cluster.link"),
     ("compile compiled graphs", "cluster.host_us=0"),
     ("bucket", "scheme.bucket_cap_bytes"),
     ("architecture arch kind", "family"),
+    ("output out save logging results", "results are in ./results: write SSFX_RESULTS=DIR before the command"),
     ("root dir path", "data.root"),
     ("resume", "the same command again, which goes on where it stopped; drop it"),
-    ("epoch epochs iters iterations steps", "steps"),
+    ("epoch epochs", "steps, of which an epoch has its samples over world_size and over batch_size"),
+    ("iter iters iterations steps", "steps"),
 )
 """Words of a key, and what to write; the first line that has a word of it counts."""
 
