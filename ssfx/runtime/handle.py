@@ -18,17 +18,8 @@ _MEANT = {
 _MEMBERS = {name: what for names, what in _MEANT.items() for name in names.split()}
 
 
-class _Steps(int):
-    def __call__(self, *_: Any, **__: Any) -> None:
-        raise TypeError("sync.step is how many steps were made; to make one, write optimizer.step()")
-
-
 class Handle:
-    """What `attach` returns; classes of exchanges count steps in `_step`."""
-
-    _step = 0
-    step: int = property(lambda self: _Steps(self._step), lambda self, to: setattr(self, "_step", int(to)))  # type: ignore[assignment]
-    """Steps so far; an error says so where it is called as the optimizer's."""
+    """What `attach` returns, where it is used as something else."""
 
     if not TYPE_CHECKING:  # for people; a type checker knows what there is
 

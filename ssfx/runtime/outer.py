@@ -84,7 +84,7 @@ class OuterSync(Handle):
         given = {name: value for name, value in given.items() if name != "run_steps"}  # a run may go on for longer
         self.given, self.memory, self.store = given, memory, Store()
         self.tracer = Tracer(False, comm.rank)
-        self._step = self.skipped_steps = self.exchanges = self.undone_rounds = 0
+        self.step = self.skipped_steps = self.exchanges = self.undone_rounds = 0
         self.exchange_s = self.waited_s = self.calls_s = 0.0
         """Seconds after the latest step, those of them in which it waited for weights, and in which it compressed."""
         self._undone_in_a_row = 0
@@ -135,7 +135,7 @@ class OuterSync(Handle):
 
     def _average_inside(self, *forward: Any) -> None:
         """Gradients are averaged every step inside what a group is at this step: all ranks before the first round."""
-        ranks = self.comm.world_size if self._step < self.dense_steps else self.rounds.ranks_per_group
+        ranks = self.comm.world_size if self.step < self.dense_steps else self.rounds.ranks_per_group
         if ranks == self._inside or self.comm.world_size == 1 or (forward and not torch.is_grad_enabled()):
             return  # in an evaluation, which may be of one rank alone
         self._inside = ranks
@@ -180,14 +180,14 @@ class OuterSync(Handle):
         for p, grad in self._held_back:
             p.grad = grad
         self._held_back.clear()
-        self._step += 1
+        self.step += 1
         if self.inside is not None:
             self.skipped_steps = max(self.skipped_steps, self.inside.skipped_steps)
-        began, before, clock = perf_counter(), self._seconds(), self._step - self.dense_steps
+        began, before, clock = perf_counter(), self._seconds(), self.step - self.dense_steps
         if clock <= 0:
             for name, p in self._params.items():
                 self._outer[name].copy_(p)
-            self._sent_at = [self._step] * len(self._parts)
+            self._sent_at = [self.step] * len(self._parts)
         if self._under_way is not None and self.rounds.ends(clock) == self._under_way:
             self._end()
         if (number := self.rounds.begins(clock)) is not None:
@@ -209,7 +209,7 @@ class OuterSync(Handle):
         if self._under_way is not None:
             self._end()
         for number in range(len(self._parts)):
-            if self._step > self._sent_at[number]:
+            if self.step > self._sent_at[number]:
                 self._begin(number)
                 self._end()
 
@@ -217,7 +217,7 @@ class OuterSync(Handle):
 
     def _begin(self, number: int) -> None:
         """Send d = outer - own weights of a fragment."""
-        self._under_way, self._sent_at[number], names = number, self._step, self._parts[number].plan.by_name
+        self._under_way, self._sent_at[number], names = number, self.step, self._parts[number].plan.by_name
         trained = parameter_names(self._model)
         others = {name for name in trained.keys() | self._params if trained.get(name) is not self._params.get(name)}
         if others:
@@ -238,7 +238,7 @@ class OuterSync(Handle):
         """Wait for the averages, step the outer weights, and go on from them."""
         averages, sent = self._receive(), self._sent
         assert self._under_way is not None
-        learnt_since = self._step > self._sent_at[self._under_way]
+        learnt_since = self.step > self._sent_at[self._under_way]
         self._under_way, self._came, self._sent = None, None, {}
         self.exchanges += 1
         self._peers.exchanges += 1
@@ -251,7 +251,7 @@ class OuterSync(Handle):
             self._write(self._outer)
             if self._undone_in_a_row >= MOST_UNDONE:
                 raise RunError(
-                    f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self._step}; use "
+                    f"weights of a rank were not finite in {MOST_UNDONE} rounds in a row, up to step {self.step}; use "
                     "a smaller rate, or clip gradients"
                 )
             return
@@ -299,7 +299,7 @@ class OuterSync(Handle):
     def stats(self) -> dict[str, float | int | str | None]:
         """Return counts so far."""
         found: dict[str, float | int | str | None] = {name: getattr(self, name) for name in COUNTS[1:]}
-        found |= {"steps": self._step, "scheme": self.scheme.name, "plan": self.plan.digest}
+        found |= {"steps": self.step, "scheme": self.scheme.name, "plan": self.plan.digest}
         if self.memory is not None and self.memory.stateful:
             found["residual_norm"] = self.store.norm(self.memory.buffers[0])
         return found

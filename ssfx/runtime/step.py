@@ -87,7 +87,7 @@ class TrainingStep(Handle, Uneven):
         self.memory = memory
         self.seed = seed
         self._exempt = exempt
-        self._step = 0
+        self.step = 0
         self.skipped_steps = 0
         self.last: StepStats | None = None
         self._waiting = Waiting(comm.rank)
@@ -226,7 +226,7 @@ class TrainingStep(Handle, Uneven):
     def _put(self, plan: Plan, *, for_a_while: bool) -> None:
         if self.last is not None:
             self.last.freeze()  # it reads the buffers of the plan that goes
-        self._exchange.install(plan, self._step, for_a_while=for_a_while)
+        self._exchange.install(plan, self.step, for_a_while=for_a_while)
 
     def _listen(self, slot: Slot) -> None:
         # Torch keeps what listens to a parameter where Python's garbage collection does not see it.
@@ -309,7 +309,7 @@ class TrainingStep(Handle, Uneven):
         self.store.follow(self.scaler.get_scale() if self.scaler is not None else 1.0)
         if self._rates is not None:
             self._rates.begin()
-        self._exchange.begin(self._step, self.seed, self._going_on, alarm=alarm)
+        self._exchange.begin(self.step, self.seed, self._going_on, alarm=alarm)
         return True
 
     def _news(self) -> bool:
@@ -352,20 +352,19 @@ class TrainingStep(Handle, Uneven):
             if not (finite or idle):
                 self.skipped_steps += 1
                 exchange = self._exchange
-                self._unsound.look(self._step, exchange.messages, exchange.finite, self._params.values())
+                self._unsound.look(self.step, exchange.messages, exchange.finite, self._params.values())
                 if (why := self._commit.undo(self.scaler, self.skipped_steps)) is not None:
-                    of = (self._step, self.skipped_steps, why)
-                    _log.warning("step %d was undone on every rank (%d so far): %s", *of)
+                    _log.warning("step %d was undone on every rank (%d so far): %s", self.step, self.skipped_steps, why)
             if self._buffers is not None:
                 self._buffers.exchange()
         self._ended()
         if idle:
             return
         self.last = self._exchange.stats(skipped=not finite)
-        self._step += 1
-        self._waiting.look(self._step, self.last)
+        self.step += 1
+        self._waiting.look(self.step, self.last)
         if not self._join_config.enable:  # the end of `join` compares
-            self._parted.look(self._step, self._facts)
+            self._parted.look(self.step, self._facts)
         self._unsound.act(self._planner, self.plan)
         began = perf_counter()
         if self._planner.end_step(self.last) and self.scheme.profiled:
@@ -384,7 +383,7 @@ class TrainingStep(Handle, Uneven):
             )
         if self._agree().idle:
             return False, True
-        self._exchange.begin(self._step, self.seed)
+        self._exchange.begin(self.step, self.seed)
         return self._exchange.finish(), False
 
     def _agree(self) -> Agreed:
@@ -465,7 +464,7 @@ class TrainingStep(Handle, Uneven):
         if self._local:
             self._parted.forget()
         else:
-            self._parted.note(self._step, self._params.values())
+            self._parted.note(self.step, self._params.values())
         if self._buffers is not None:
             self._buffers.write()
 

@@ -39,7 +39,7 @@ class Sync(TrainingStep):
             state += f", {far}"
         return (
             f"<ssfx.Sync: {self.scheme.name}{compressor} on {self.comm.world_size} ranks; "
-            f"{len(self._params)} tensors, {state}, step {self._step}>"
+            f"{len(self._params)} tensors, {state}, step {self.step}>"
         )
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
@@ -93,12 +93,12 @@ class Sync(TrainingStep):
             raise ConfigError("used takes parameters of the attached model whose gradients are exchanged")
         if self.comm.world_size > 1:
             self._commit.used(names)
-            self._parted.note(self._step, self._params.values())
+            self._parted.note(self.step, self._params.values())
 
     def stats(self) -> dict[str, float | int | str | None]:
         """Return what the exchange did so far: step counts, the plan, the latest step's bytes and densities."""
         summary: dict[str, float | int | str | None] = {
-            "steps": self._step,
+            "steps": self.step,
             "skipped_steps": self.skipped_steps,
             "discarded_exchanges": self._commit.discarded if self.comm.world_size > 1 else 0,
             "cut_values": self._exchange.cut_values if self.comm.world_size > 1 else 0,
@@ -132,7 +132,7 @@ class Sync(TrainingStep):
             "rank": self.comm.rank,
             **identity(self.scheme, self.given, self.memory, self._exempt),
             "plan": self.plan.to_json(),
-            "step": self._step,
+            "step": self.step,
             "skipped_steps": self.skipped_steps,
             "seed": self.seed,
             "scale": self.store.loss_scale,
@@ -156,7 +156,7 @@ class Sync(TrainingStep):
         if self.comm.world_size > 1:
             self._commit.forget()
         self.store.load_state_dict(state["memory"], self.comm.device)
-        self._step, self.skipped_steps = state["step"], state["skipped_steps"]
+        self.step, self.skipped_steps = state["step"], state["skipped_steps"]
         self.store.loss_scale = state["scale"]
         if self._rates is not None:
             self._rates.load_state_dict(state["rates"])

@@ -53,7 +53,7 @@ class ShardedSync(Handle):
         seed: int,
     ) -> None:
         self.seed = seed
-        self._step = 0
+        self.step = 0
         """How many steps of an optimizer took what was exchanged."""
         self.store, self.shard_store = Store(), Store()
         self._model, self._groups, self._replicas, self._shards = model, groups, replicas, shards
@@ -119,7 +119,7 @@ class ShardedSync(Handle):
         return (
             f"<ssfx.ShardedSync: {' and '.join(legs)}; "
             f"{len(self._groups)} groups, {len(self.plan.tensors)} tensors, plan {self.plan.digest} with {lanes} "
-            f"messages, step {self._step}>"
+            f"messages, step {self.step}>"
         )
 
     # ---- the public handle ------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class ShardedSync(Handle):
             rank = self._shards.comm.rank
             planned_shard = sum(shard_traffic(plan, lane, rank).sent_bytes for _, lane in plan.lanes())
         summary: dict[str, float | int | str] = {
-            "steps": self._step,
+            "steps": self.step,
             "discarded_exchanges": sum(one.discarded for one in self._exchanges),
             "undone_exchanges": sum(one.undone for one in self._exchanges),
             "scheme": self.plan.scheme,
@@ -191,7 +191,7 @@ class ShardedSync(Handle):
             **self._first.identity,
             "plan": self.plan.to_json(),
             "profile": profile_of(self.plan.tensors).to_json(),
-            "step": self._step,
+            "step": self.step,
             "skipped_steps": 0,
             "seed": self.seed,
             "scale": self.store.loss_scale,
@@ -220,7 +220,7 @@ class ShardedSync(Handle):
             kept = {name: held for name, held in state["memory"].items() if name in names}
             store.load_state_dict(kept, self._first.comm.device)
             store.loss_scale = state["scale"]
-        self._step = state["step"]
+        self.step = state["step"]
         self._install()
 
     def for_checkpoint(self) -> Resharded:
@@ -230,10 +230,10 @@ class ShardedSync(Handle):
         """
 
         def load(step: int) -> None:
-            self._step = step
+            self.step = step
             self._install()
 
-        return Resharded(self._stores(), lambda: self._step, load)
+        return Resharded(self._stores(), lambda: self.step, load)
 
     def detach(self) -> None:
         """Torch's own exchange is back; residuals that were not sent are lost."""
@@ -255,7 +255,7 @@ class ShardedSync(Handle):
     ) -> None:
         assert self._shards is not None
         with torch.no_grad(), self._counted(number, self._shards):
-            self._exchanges[number].reduce_scatter(output, inputs, share, natively, self._step)
+            self._exchanges[number].reduce_scatter(output, inputs, share, natively, self.step)
 
     def _gather(
         self,
@@ -268,7 +268,7 @@ class ShardedSync(Handle):
         assert self._weights is not None
         before = self._weights.comm.sent.sent_bytes
         with torch.no_grad():
-            gather.gather(output, inputs, natively, self._step)
+            gather.gather(output, inputs, natively, self.step)
         self._gathered_bytes[number] = self._weights.comm.sent.sent_bytes - before
 
     @contextmanager
@@ -292,7 +292,7 @@ class ShardedSync(Handle):
             return
         held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
         if any(one.open for one in self._exchanges):
-            self._step += 1
+            self.step += 1
         with torch.no_grad():
             for one in self._exchanges:
                 one.stepped(held)
@@ -311,7 +311,7 @@ class ShardedSync(Handle):
         lanes: list[list[Any]] = [[] for _ in self._groups]
         if (leg := self._replicas) is not None:
             for (bucket, _), lane in leg.plan.lanes():
-                made = make_message(lane, leg.plan, leg.comm, device, self.store, leg.memory, self._step)
+                made = make_message(lane, leg.plan, leg.comm, device, self.store, leg.memory, self.step)
                 lanes[leg.group_of_bucket[bucket]].append(made)
         sums: dict[int, ShardLeg] = {}
         if (leg := self._shards) is not None:
@@ -319,7 +319,7 @@ class ShardedSync(Handle):
                 number = leg.group_of_bucket[bucket]
                 group = self._groups[number]
                 sums[number] = ShardLeg(
-                    group, lane, leg.plan, leg.comm, self.shard_store, leg.memory, self.seed, self._step
+                    group, lane, leg.plan, leg.comm, self.shard_store, leg.memory, self.seed, self.step
                 )
             buffers = Buffers(list(sums.values()), device)
             for one in sums.values():

@@ -74,7 +74,6 @@ GIVEN: dict[str, tuple[Callable[..., Any], str]] = {
     ),
 }
 MISTAKEN: dict[str, tuple[Callable[..., Any], str]] = {
-    "optimizer": (lambda sync: sync.step(), "write optimizer.step()"),
     "model": (lambda sync: sync(torch.ones(1)), "and call model as before"),
     "context": (lambda sync: sync.__enter__(), "attach returns a handle"),
     "module": (lambda sync: sync.module, "the script has it"),
