@@ -116,8 +116,8 @@ def check(key: str, values: Sequence[Any]) -> tuple[Any, ...]:
     if f"cluster.{key}" in SHORT or any(key in options("cluster", choice) for choice in choices("cluster")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'cluster.{key}'?")
     keys = [*GROUPS, *KEYS, *_SPLIT_OFF]
-    meant, value = "" if spelt(key, keys) else other_key(key), str(values[0])
-    if not spelt(key, keys) and not _has(meant, value) and (other := of_value(value)):
+    meant, value = "" if spelt(key, keys) else other_key(key), str(next(iter(values), ""))
+    if not spelt(key, keys) and not _has(meant, value) and (other := of_value(value)) not in ("", *near(key, keys)):
         raise ConfigError(f"unknown key {key!r}; did you mean {other}={value}?")
     if not meant and any(key in options("scheme", choice) for choice in choices("scheme")):
         raise ConfigError(f"unknown key {key!r}; did you mean 'scheme.{key}'?")
