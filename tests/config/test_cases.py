@@ -180,6 +180,11 @@ BESIDE_THE_GRID = (
         "engine=virtual seed=2 repeats=1 workload=gpt2_small_wikitext2 clip_norm=1",
     ]
     + [
+        f"engine=torchrun seed={seed} repeats=1 workload=gpt2_small_wikitext2 clip_norm=1 scheme=ddp_quantized "
+        "compressor=fp8 exempt=[auto]"
+        for seed in (1, 2)
+    ]
+    + [
         f"{_LSTM} {words} {method}"
         for words in ("optimizer=sgd lr=1 clip_norm=1 world_size=64", "world_size=16 seed=1")
         for method in _METHODS

@@ -14,8 +14,6 @@ from math import log
 from statistics import fmean
 from typing import Any
 
-from sklearn.isotonic import IsotonicRegression
-
 from ssfx.compressors import build
 from ssfx.core.files import write_json
 from ssfx.core.lazy import numpy as np
@@ -278,6 +276,8 @@ def _curves(found: Sequence[Record]) -> dict[str, Any]:
 
 def _line(x: Any, y: Any, weights: Any, own: Any) -> tuple[list[float], list[float]]:
     """Return the corners of the curve that never falls and is nearest to the points of one class."""
+    from sklearn.isotonic import IsotonicRegression  # late: it brings pandas, and pages read records alone
+
     line = IsotonicRegression(y_min=0.0).fit(x[own], y[own], sample_weight=weights[own])
     corners = sorted(set(x[own].tolist()))
     return corners, line.predict(corners).tolist()
