@@ -101,7 +101,8 @@ def _verdict(answer: Answer) -> str:
         by = f", {times(1 / best.work)} as with {words(best)}" if best else ""
         both = "both" if answer.devices == 2 else f"all {answer.devices}"
         torch = f"torch's {'sharding' if answer.sharding else 'DDP'}"
-        return f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with {torch}{by}"
+        said = f"one {answer.device} alone is {times(1 / answer.now.work)} as fast as {both} with {torch}{by}"
+        return said if len(said) <= WIDTH - LABEL else said.replace("torch's ", "").replace(" as with ", " by ")
     if best is None and answer.known.work < 1:
         return f"all {answer.devices} do less than one would, if it held the model; {free}"
     if best is None:
@@ -139,9 +140,11 @@ def _free(answer: Answer) -> str:
     if faster > 1 + WORTH:
         found.append(f"{answer.dense.trial.title} {times(faster)}")
     if more := answer.fewer:
-        work = worth(answer.devices, answer.device, more.work).partition(" do the ")
-        found.append(f"accumulate={more.passes}: {work[2]} of {work[0]} ({times(more.batch_times)} the batch)")
-    return "; ".join(found) or "nothing is left to win without another method"
+        of = worth(answer.devices, answer.device, more.work).partition(" do the ")[0]
+        work = f"{rounded(more.work, 2)} of {of}' work"
+        found.append(f"accumulate={more.passes}: {work} ({times(more.batch_times)} the batch)")
+    said = "; ".join(found) or "nothing is left to win without another method"
+    return said if len(said) <= WIDTH - LABEL else said.replace(" the batch", " batch")
 
 
 def _to_win(answer: Answer) -> str:

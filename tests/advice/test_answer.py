@@ -38,6 +38,13 @@ def test_an_answer_is_eight_facts_and_what_is_published_is_behind_a_flag():
     assert len(as_text(first_screen(no)).splitlines()) == 9
 
 
+@pytest.mark.parametrize("words", ["model=gpt2 cluster.nodes=2", "model=gpt2_large cluster.nodes=8"])
+def test_the_longest_sentences_are_a_line_each(words):
+    box = "cluster=box cluster.devices_per_node=8 cluster.device=a100 cluster.link=1gbe precision=bf16 batch_size=8"
+    answer = asked(f"{words} {box} optimizer=adamw", *KNOWN, "hierarchical")
+    assert len(as_text(first_screen(answer)).splitlines()) == 9
+
+
 def test_yes_names_the_method_its_gain_and_the_line_to_type():
     answer = asked(BERT)
     assert answer.best is not None
@@ -95,7 +102,7 @@ def test_accumulation_is_free_and_gives_half_of_the_devices():
     answer = asked(BERT)
     assert answer.fewer is not None
     assert answer.fewer.work >= 16 > answer.now.work
-    assert f"accumulate={answer.fewer.passes}: work of" in facts(answer)["FREE"]
+    assert f"accumulate={answer.fewer.passes}: {answer.fewer.work:.2g} of 32 GPUs' work" in facts(answer)["FREE"]
     assert asked("model=resnet50 cluster=64gpu").fewer is None
 
 
