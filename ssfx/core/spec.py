@@ -181,7 +181,7 @@ class Catalog(Registry[Registered[C]]):
         base = next((one for one in self.names() if said and plain(one) == plain(said[1])), "")
         if not said or not base:
             return {}
-        options = {option: said[2] for option in ("rank", "bits") if hasattr(self[base].options, option)}
+        options = dict.fromkeys({"rank", "bits"} & asdict(self[base].options).keys(), said[2])
         if (kept := float(said[2]) / (100 if said[3] in ("%", "pct") else 1)) < 1:
             return {self.kind: base, "density": f"{kept:g}"}
         return {self.kind: self.canonical(str(Spec(base, options)))} if options else {}
