@@ -45,7 +45,7 @@ PRICES_AGREE = 1e-9
 
 
 def digest(*parts: Any) -> str:
-    """Return 16 letters that stand for tensors and whatever else has a representation."""
+    """Return 16 letters that stand for tensors and what else has a representation."""
     found = hashlib.sha256()
     for part in parts:
         found.update(part.numpy().tobytes() if isinstance(part, torch.Tensor) else repr(part).encode())

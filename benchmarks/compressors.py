@@ -147,7 +147,7 @@ def measured(operations: dict[str, Operation], seconds: float) -> dict[str, list
     for rounds in range(ROUNDS):
         if rounds >= 3 and thread_time() - began > seconds:
             break
-        for name in random.Random(rounds).sample(names, len(names)):  # nobody always runs after the same neighbour
+        for name in random.Random(rounds).sample(names, len(names)):  # no method always runs after the same neighbour
             work = operations[name]
             start = thread_time()
             work()

@@ -153,7 +153,7 @@ def measure(model: str, variants: list[str], rounds: int) -> dict[str, Any]:
     names = (*MEASURES, NEAREST_LIMIT)
     before = perf_counter(), busy_s(), process_time()
     for turn in range(rounds):
-        first = turn * len(variants) // rounds  # nobody always follows the same neighbour
+        first = turn * len(variants) // rounds  # no variant always follows the same neighbour
         before_s = trained[LIMIT].visit(losses)[0]
         for name in variants[first:] + variants[:first]:
             visited = trained[name].visit(losses)

@@ -86,7 +86,7 @@ class Entry:
 
     @property
     def steps(self) -> float:
-        """Steps to what dense training reaches in its steps; infinity where nobody knows."""
+        """Steps to what dense training reaches in its steps; infinity where unknown."""
         return inf if self.needed.share is None else self.setting.steps * (1 + self.needed.share)
 
     @property

@@ -39,7 +39,7 @@ METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
 """Methods that people would try and that are no scheme's default: a scheme with options."""
 
 AS_IT_COMES_MIB = 25
-"""The bucket cap of torch's DDP where nobody chose one."""
+"""The bucket cap of torch's DDP where none was chosen."""
 
 BUCKET_CAPS_MIB = (5, 25, 100)
 """What the bucket cap of DDP and of hierarchical DDP is tuned over."""
@@ -51,7 +51,7 @@ OVER_SHARDS = ("qsgd(bits=8,norm=max)", "qsgd(bits=4,bucket=32,norm=max,rotate=3
 """What a sum over shards is tried with, besides 16 bits."""
 
 TASKS = ("pretraining", "fine-tuning")
-"""What is trained: new weights, where nobody says otherwise, or weights that were trained before."""
+"""What is trained: new weights unless asked otherwise, or weights that were trained before."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Setting:
     shard_compressor: str | None = None
     """Of the sum over shards beside replicas; None: torch's own sum."""
     measured: str = ""
-    """What a measured step on all devices says of the network; "" where nobody measured one."""
+    """What a measured step on all devices says of the network; "" where none was measured."""
     others: Others = field(default_factory=Others)
     """How weights of a sharded model are gathered, and the kinds that travel as they are, of whole models too."""
 
@@ -184,7 +184,7 @@ class Setting:
         return replace(self, cluster=cluster)
 
     def names(self) -> list[str]:
-        """Return what is compared where nobody says what: schemes that exchange every step, and METHODS where others.
+        """Return what is compared unless asked otherwise: schemes that exchange every step, and METHODS where others.
 
         Of rounds no quality is recorded yet.
         """

@@ -74,7 +74,7 @@ def trust_in(kind: Kind, path: Path | None = None) -> Trust | None:
 def trust_besides(kind: Kind, paper: str, path: Path | None = None) -> Trust | None:
     """Return the scores by which a claim of `paper` is judged: of other sources' steps that send as its methods do.
 
-    None where nobody else's step sends so.
+    None where no other source's step sends so.
     """
     group = GROUPS.get(kind, "")
     ways = _scores(path).get(group, {}).get("ways", ())

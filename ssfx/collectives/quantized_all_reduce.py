@@ -37,10 +37,10 @@ class QuantizedAllReduce(Reducer):
     Inside a node every rank sums a shard in float32, if nodes are known. The shard is cut into a part for each rank of
     equal local index. All parts are quantised and sent to their owners, who add them up in float32 in the order of
     ranks, quantise the sums, and send them to all. So an element is quantised twice, and twice the quantised vector
-    leaves a node, whatever the number of nodes. What a quantisation leaves out stays with the rank that left it out.
+    leaves a node, for any number of nodes. What a quantisation leaves out stays with the rank that left it out.
     Of 16-bit compressors an element has two roundings as well, each by at most half a unit in the last place; averages
     travel in place of sums, which float16 may not hold. Numbers that are not finite travel as scales or values that
-    are not, so nobody waits for them.
+    are not, so no rank waits for them.
     """
 
     name = "quantized_all_reduce"

@@ -39,7 +39,7 @@ MACHINES = {
     ),
     r"home|lan|office": "cluster.nodes=2 cluster.devices_per_node=1 cluster.device=rtx4090 cluster.link=eth_1_tcp",
 }
-"""Machines that nobody measured for ssfx, and the words that describe them by data sheets."""
+"""Machines that were not measured for ssfx, and the words that describe them by data sheets."""
 DECODERS = {
     **{"gpt2": 0.124, "gpt2_large": 0.774, "gpt2_xl": 1.56, "qwen3_1_7b": 1.7, "bloom_3b": 3.0},
     **{"llama3_8b": 8.0, "qwen3_8b": 8.2},

@@ -55,7 +55,7 @@ FASTEST_TCP_GBPS = 400
 """Beyond this rate people mean RDMA."""
 _PATTERNS = {word: pattern for words, pattern in _WORDS.items() for word in words.split()}
 _UNHEALTHY = {"_acs_": {"acs"}, "_host": {"host"}, "ib_tcp": {"ipoib"}, "_untuned": {"untuned"}}
-"""Kinds that are slower than they could be, and the words without which nobody means them."""
+"""Kinds that are slower than they could be, and the words without which they are not meant."""
 
 
 def link_kind(name: str, on: str = "") -> dict[str, Any]:

@@ -72,7 +72,7 @@ def attach(
     nothing is observed, timed or tried; profiled ones need `costs`, too. `process_group`: None makes one of all ranks
     for the exchange alone; a group that is given must not be used by anything else during backward. `comm`: that of a
     virtual rank, instead of a process group; None takes that of the rank that calls; see `virtual_ranks`. `exempt`:
-    kinds of parameters that travel as they are whatever the scheme, "vectors", "embeddings", "norms", "heads", or
+    kinds of parameters that travel as they are under every scheme, "vectors", "embeddings", "norms", "heads", or
     "auto": of these at most 1 % of all elements.
     `broadcast_buffers`: after every exchange all ranks have rank 0's buffers where they changed, as with DDP. A model
     that `fully_shard` has wrapped exchanges between replicas of shards, or between shards, and returns a ShardedSync.

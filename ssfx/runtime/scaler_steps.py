@@ -33,7 +33,7 @@ def watch(scaler: torch.amp.GradScaler, sync: Counts) -> None:
 
 
 def leave(scaler: torch.amp.GradScaler, sync: Counts) -> None:
-    """Count no more; a scaler that nobody watches steps by its own method again."""
+    """Count no more; a scaler that nothing watches steps by its own method again."""
     if (watching := _scalers.get(scaler)) is not None:
         watching.discard(sync)
         if not watching:

@@ -22,10 +22,12 @@ _MEANT = {
     "fsdp fsdp2 hsdp zero zero1 zero2 zero3 zero++ zeropp": {"sharding": "hsdp"},
     "sparse sparsification": {"scheme": "topk"},
     "low_rank": {"scheme": "powersgd"},
+    "localsgd": {"scheme": "local_sgd"},
 }
 _NEAR = {
     "1bit_adam onebit_adam 1bit_lamb 01_adam": {"scheme": "ddp_quantized", "compressor": "onebit"},
-    "local_sgd localsgd opendiloco fedavg": {"scheme": "diloco"},
+    "post_local_sgd fedavg": {"scheme": "local_sgd"},
+    "opendiloco": {"scheme": "diloco"},
     "batched_powersgd dion": {"scheme": "powersgd"},
     "bytescheduler byteps p3 tictac": {"scheme": "wfbp"},
 }

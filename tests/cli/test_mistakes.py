@@ -160,6 +160,8 @@ OTHERS = {
     "simulate model=gpt2 cluster=64gpu scheme=powersgd_rank2": "scheme=powersgd 'compressor=powersgd(rank=2)'",
     "simulate model=gpt2 cluster=64gpu scheme=qsgd_4bit": "scheme=per_tensor 'compressor=qsgd(bits=4)'",
     "simulate model=gpt2 cluster=64gpu scheme=1bit-adam": "nearest by what is sent: write scheme=ddp_quantized",
+    "simulate model=gpt2 cluster=64gpu scheme=localsgd": "write scheme=local_sgd",
+    "simulate model=gpt2 cluster=64gpu scheme=fedavg": "write scheme=local_sgd",
     "simulate model=gpt2 cluster=64gpu scheme=hierarchical(fp16)": "scheme=hierarchical compressor=fp16",
     "simulate model=gpt2 cluster=64gpu scheme=per_tensor compressor=topk(0.01)": "density=0.01",
     "simulate model=gpt2 cluster=64gpu scheme=per_tensor compressor=qsgd4": "'compressor=qsgd(bits=4)'",

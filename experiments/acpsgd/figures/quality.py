@@ -92,7 +92,7 @@ def _early(row: Row) -> float:
 def panels(label: Callable[[Row], str], colours: Mapping[str, str], baseline: str) -> Quality:
     """Return accuracy over steps, and at the end over that of the baseline, a panel for each network.
 
-    A network on which no method of the paper ran but the baseline has an empty panel, whatever else ran there.
+    A network on which no method of the paper ran but the baseline has an empty panel, even where others ran.
     """
     own = colours.keys() - {baseline, AUTO}
 

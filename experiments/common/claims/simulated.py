@@ -27,7 +27,7 @@ NAMES = {**MODELS, "GPT2-XL": "gpt2_xl", "BLOOM-3B": "bloom_3b", "modelA": "bert
 NO_RATIO = "no ratio: the other scheme has next to nothing to reduce here"
 EXPOSED = "a ratio of what overlap leaves over, and the paper does not say that its communication is only that"
 OF_SPEED = ("throughput_speedup", "ordering")
-"""Metrics of claims about methods that select; times and memory are those of a plan, whatever it sends."""
+"""Metrics of claims about methods that select; times and memory are those of any plan."""
 ALL_DENSE = "the plan of a method that the claim is about sends over twice the density asked for"
 AT_MOST = ("ssfusion.fig9.ar_marginal",)
 """Growths that the paper calls marginal: less growth agrees, too."""

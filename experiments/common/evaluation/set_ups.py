@@ -66,7 +66,7 @@ class CheckedMethod:
 
     @property
     def to_quality_s(self) -> float:
-        """Seconds of a step, times the steps that are needed for one of dense training; inf where nobody knows."""
+        """Seconds of a step, times the steps that are needed for one of dense training; inf where unknown."""
         return inf if self.more_steps is None else self.iteration_s * (1 + self.more_steps)
 
 
@@ -98,7 +98,7 @@ class CheckedPlace:
         return tuple(one for one in self.methods if self.surely(one))
 
     def surely(self, method: CheckedMethod) -> bool:
-        """Return whether a method is faster to quality, by several runs, whatever the error makes of times."""
+        """Return whether a method is faster to quality, by several runs, at any error of the times."""
         known = method.compresses and method.error is not None and method.runs >= FEWEST_RUNS
         return known and surely_less(method.to_quality_s, self.dense_s, method.error or 0.0)
 

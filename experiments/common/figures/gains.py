@@ -155,7 +155,7 @@ def gain(cell: Cell, scheme: str) -> float | None:
 
 
 def _dense(cell: Cell, rival: str) -> str:
-    """Return the letter of a gain of which one side sends everything dense, whatever density was asked for."""
+    """Return the letter of a gain of which one side sends everything dense, at any density asked for."""
     return "d" * any(name in cell.rows and cell.sent(name) == "dense" for name in (rival, SUBJECT))
 
 

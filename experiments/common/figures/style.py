@@ -157,7 +157,7 @@ def titled(figure: Canvas, title: str) -> None:
     if engine is None or any(title in one for one in texts):
         return
     height_in, legend_in = figure.get_figheight(), 0.0
-    if figure.legends:  # those outside of the axes stand at the top of the figure, whatever the layout leaves
+    if figure.legends:  # those outside of the axes stand at the top of the figure, for any layout
         figure.draw_without_rendering()
         legend_in = 0.05 + max(legend.get_window_extent().height for legend in figure.legends) / figure.dpi
     whole_in = height_in + TITLE_IN

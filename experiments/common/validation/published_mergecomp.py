@@ -127,6 +127,6 @@ def _gain(at: Setup, slower: str, compressor: str, faster: str = "Y=2") -> Value
 
 
 def setup_of(claim_id: str) -> Setup:
-    """Return the set-up that a claim's conditions name."""
+    """Return the setting that a claim's conditions name."""
     said = claims_by_id()[claim_id].conditions
     return Setup(said["model"], said["dataset"], said["gpus"], said["network"])

@@ -117,7 +117,7 @@ class Comparison:
     def beyond_compute(self, by: Literal["calibration", "steps"] = "calibration") -> Pair | None:
         """Return how long an iteration takes beyond a forward and backward pass that exchanges nothing, in seconds.
 
-        Exchanges, compression, the optimizer's step and whatever disturbs computing: what a simulation adds to a
+        Exchanges, compression, the optimizer's step and what else disturbs computing: what a simulation adds to a
         profile. From calibration the pass is that of the profile, by the steps the one measured before each step. None
         where less than LEAST_BEYOND of the actual iteration lies beyond the pass: its error is then noise.
         """

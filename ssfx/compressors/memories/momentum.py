@@ -28,7 +28,7 @@ class Momentum(Residual):
     """m = decay * m + g is compressed; after sending, m <- m - decoded payload.
 
     A residual that forgets: a gradient that is not sent in k steps counts decay^k of itself. What ranks sent and have
-    in memory is so the decayed sum of their gradients, not the sum. The optimizer sees what arrives, whatever it is.
+    in memory is so the decayed sum of their gradients, not the sum. Any optimizer sees what arrives.
     """
 
     name = "momentum"

@@ -89,7 +89,7 @@ class Spread:
 def sent_mark(rows: Sequence[Row], dense: Sequence[Row]) -> str:
     """Return what runs sent that sent far more than they asked for, "dense", "93 %" or "over 40 %"; else "".
 
-    `auto` asks for no density: bytes say whether all was sent dense. Of simulated runs nobody counted elements: they
+    `auto` asks for no density: bytes say whether all was sent dense. Of simulated runs no element is counted: they
     sent at least half the share of bytes that a rank contributes, as an element takes 8 bytes with its index.
     """
     bytes_sent, all_bytes = (median_of(one, "sent_bytes") for one in (rows, dense))

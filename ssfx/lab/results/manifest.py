@@ -34,7 +34,7 @@ def code() -> dict[str, Any]:
 
 
 def changed(*paths: str, new: Literal["all", "no"] = "no") -> bool | None:
-    """Return whether files of the checkout below `paths` are changed, with `new` others, too; None where nobody knows.
+    """Return whether files of the checkout below `paths` are changed, with `new` others, too; None where unknown.
 
     None outside a git checkout.
     """

@@ -39,7 +39,7 @@ _SIZES = ("rank", "bits", "bucket", "value_dtype")
 
 @dataclass(frozen=True)
 class ExtraSteps:
-    """More steps than dense training, as a share, and the 80 % interval over networks; None where nobody knows.
+    """More steps than dense training, as a share, and the 80 % interval over networks; None where unknown.
 
     `source` says what it rests on, or why it is unknown; `runs`: how many recorded runs that is.
     """
@@ -158,7 +158,7 @@ def counted_in(family: str) -> str:
 
 
 def clipping_matters(network: Network) -> bool:
-    """Return whether nobody said that training clips, and all recorded runs of such networks did."""
+    """Return whether clipping was not asked about, and all recorded runs of such networks clipped."""
     return network.clipped is None and _clipped(network) == {True}
 
 
