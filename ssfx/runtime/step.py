@@ -1,7 +1,7 @@
 """One training step of an attached model: gradients arrive, backward ends, optimizers step."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
@@ -13,7 +13,6 @@ import torch
 from ssfx.collectives.comm import Comm
 from ssfx.compressors import build
 from ssfx.compressors.memories import Memory
-from ssfx.compressors.memories.rates import Rates
 from ssfx.core.errors import ConfigError
 from ssfx.planning.costs import Costs, placeholder_costs
 from ssfx.planning.exempt import exempted
@@ -21,16 +20,12 @@ from ssfx.planning.plan import Plan
 from ssfx.planning.profile import Profile
 from ssfx.runtime.checks import (
     Optimizers,
-    attach_facts,
-    check_agreed,
-    model_facts,
     optimizer_facts,
     refuse_inside_ddp,
 )
 from ssfx.runtime.commit import Commit
 from ssfx.runtime.exact import average_exactly
 from ssfx.runtime.exchange import Exchange, Slot
-from ssfx.runtime.handle import Handle
 from ssfx.runtime.hooks import (
     BackwardPass,
     DdpHabits,
@@ -40,23 +35,18 @@ from ssfx.runtime.hooks import (
     nested,
     when_reached,
 )
-from ssfx.runtime.lifetime import LoneRank, Peers, Uneven, arrived, attached_parameters, claim_model, when_dropped
-from ssfx.runtime.members import Agreed, Members
-from ssfx.runtime.online import registration_profile
+from ssfx.runtime.lifetime import LoneRank, Uneven, arrived, attached_parameters, claim_model, when_dropped
 from ssfx.runtime.parted import Parted
-from ssfx.runtime.planner import Planner
-from ssfx.runtime.setup import Buffers, broadcast_model, check_momentum, warm_up
+from ssfx.runtime.planned_model import PlannedModel
+from ssfx.runtime.setup import check_momentum, warm_up
 from ssfx.runtime.stats import StepStats, Tracer
-from ssfx.runtime.store import Store, identity
 from ssfx.runtime.unsound import Unsound
 from ssfx.runtime.waiting import Waiting
-from ssfx.schemes import schemes
-from ssfx.schemes.make_plan import check_memory, make_plan
 
 _log = logging.getLogger("ssfx")
 
 
-class TrainingStep(Handle, Uneven):
+class TrainingStep(PlannedModel, Uneven):
     """What `attach` puts on a model and its optimizers; Sync is its handle.
 
     A step is: `_hook` for each gradient, the first of which begins the exchange; `_finish` at the end of backward;
@@ -80,13 +70,9 @@ class TrainingStep(Handle, Uneven):
         exempt: frozenset[str] = frozenset(),
         broadcast_buffers: bool = True,
     ) -> None:
-        super().__init__()
-        self.comm = comm
-        self.scheme = schemes[scheme]
-        self.given = given
-        self.memory = memory
-        self.seed = seed
-        self._exempt = exempt
+        super().__init__(
+            model, optimizers, scheme, given, memory, scaler, comm, costs, profile, seed, exempt, broadcast_buffers
+        )
         self.step = 0
         self.skipped_steps = 0
         self.last: StepStats | None = None
@@ -94,15 +80,6 @@ class TrainingStep(Handle, Uneven):
         self._parted = Parted(comm)
         self._unsound = Unsound(comm)
         self.tracer = Tracer(trace, comm.rank)
-        self.store = Store()
-        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        self._model = model
-        self._members = Members(model)
-        self._params = self._members.exchanged
-        self._rates: Rates | None = None
-        if memory is not None and memory.follows_rate:
-            self._rates = Rates(optimizers, self._params, partial(self.store.get, buffer=memory.buffers[0]))
-        self._base = registration_profile(self._params, self._members.dtypes, optimizers)
         self._backward = BackwardPass()
         self._enabled = True
         self._heard = False
@@ -119,15 +96,6 @@ class TrainingStep(Handle, Uneven):
         self._stepped: WeakSet[torch.optim.Optimizer] = WeakSet()
         """Optimizers that have stepped since the last exchange; a new one may have the address of one that is gone."""
         self._handles: list[Any] = []
-        probe = make_plan(scheme, self._base, placeholder_costs(max(2, comm.world_size)), given)  # refuse early
-        if memory is not None:
-            check_memory(probe, memory)
-        if comm.world_size > 1:
-            self._agree_on_model(costs is not None, optimizers)
-            self._peers = Peers(comm)
-            comm.look = self._peers.look
-        self._planner = self._planner_with(costs, profile)
-        self.plan: Plan = self._planner.first_plan()
         if comm.world_size == 1:
             claim_model(model)
             self._alone = LoneRank(self._params.values(), optimizers, comm.group)
@@ -135,7 +103,6 @@ class TrainingStep(Handle, Uneven):
             return
         self._exchange = Exchange(comm, self._members, memory, self.store, self.tracer)
         self._commit = Commit(self._exchange, self._params, self._rates, speaks=comm.rank == 0)
-        self._buffers = Buffers(model, comm) if broadcast_buffers else None
         if memory is not None:
             for spec in self.scheme.online(given).compressors(placeholder_costs(comm.world_size)):
                 warm_up(build(spec), memory, comm.device, comm.world_size)
@@ -154,14 +121,6 @@ class TrainingStep(Handle, Uneven):
         self._habits = DdpHabits(model, self.no_sync)
         claim_model(model)
         self._dropped = when_dropped(self, self._exchange, self._peers)
-
-    def _agree_on_model(self, has_costs: bool, optimizers: Optimizers) -> None:
-        """Give all ranks rank 0's model; ConfigError where ranks were attached to different things."""
-        kind = identity(self.scheme, self.given, self.memory)["memory_kind"]
-        facts = attach_facts(self.scheme, self.given, kind, self.seed, has_costs, self._exempt, self.scaler)
-        facts |= model_facts(self._model, optimizers)
-        check_agreed(self.comm, facts, "attach with the same model, optimizer and options on every rank")
-        broadcast_model(self._model, self.comm)
 
     @contextmanager
     def exact(self) -> Iterator[None]:
@@ -201,23 +160,6 @@ class TrainingStep(Handle, Uneven):
     def optimizers(self) -> Optimizers:
         """The optimizers that step exchanged weights, in the order in which they were made known."""
         return self._optimizer_hooks.known
-
-    def broadcast_from(self, rank: int, others: Sequence[torch.Tensor] = ()) -> None:
-        """Give all ranks the parameters and buffers of `rank`, and `others`; all have as many."""
-        broadcast_model(self._model, self.comm, rank, others)
-
-    def _planner_with(self, costs: Costs | None, profile: Profile | None = None) -> Planner:
-        return Planner(
-            self.comm,
-            self._model,
-            self.scheme,
-            self.given,
-            self.memory,
-            self._base,
-            costs,
-            self._install,
-            profile,
-        )
 
     def _install(self, plan: Plan, *, for_a_while: bool = False) -> None:
         self.plan = plan = exempted(plan, self._exempt | self._planner.dense)
@@ -298,7 +240,7 @@ class TrainingStep(Handle, Uneven):
         alarm = self._news()
         if members.watching and members.heard(self.comm, mine=alarm):
             self._commit.settle(end=True)
-            if self._agree().idle:
+            if self._agree(self.optimizers).idle:
                 members.make_equal(self.comm)
                 self._exchanged = True
                 return False
@@ -381,37 +323,10 @@ class TrainingStep(Handle, Uneven):
                 "weights were added, frozen or thawed while averaged gradients of an earlier backward pass were still "
                 "in .grad; call optimizer.zero_grad() or optimizer.step() before that"
             )
-        if self._agree().idle:
+        if self._agree(self.optimizers).idle:
             return False, True
         self._exchange.begin(self.step, self.seed)
         return self._exchange.finish(), False
-
-    def _agree(self) -> Agreed:
-        """All ranks know what all of them train, and have a plan for it."""
-        before = dict(self._params)
-        agreed = self._members.agree(self.comm)
-        if self._rates is not None:
-            self._rates.know(self._params)
-        planned = {spec.name: (spec.shape, spec.dtype) for spec in self._base.tensors}
-        if {name: (tuple(p.shape), agreed.trained[name]) for name, p in self._params.items()} != planned:
-            self._plan_anew(before)
-        if self._buffers is not None:
-            self._buffers.look()
-        return agreed
-
-    def _plan_anew(self, before: Mapping[str, torch.nn.Parameter]) -> None:
-        shapes = {spec.name: spec.shape for spec in self._base.tensors}
-        self._base = registration_profile(self._params, self._members.dtypes, self.optimizers)
-        names = {id(p): name for name, p in before.items()}
-        for name, p in self._params.items():
-            if name not in before and (old := names.get(id(p))) is not None:
-                self.store.rename(old, name)  # the module that holds it was put into another one
-        members = self._members.params.items()  # what was kept of a weight of another shape is of no use
-        self.store.keep_only({name for name, p in members if shapes.get(name, p.shape) == p.shape})
-        costs = self._planner.costs
-        self._planner.close()
-        self._planner = self._planner_with(costs)
-        self._install(self._planner.first_plan())
 
     def _take_up(self, optimizer: torch.optim.Optimizer) -> None:
         """Treat an optimizer that was made after attach as one that was given, from its first step on."""
