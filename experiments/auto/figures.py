@@ -16,14 +16,14 @@ from ssfx.compressors import build
 from ssfx.core.rows import Row
 from ssfx.core.spec import name_of
 from ssfx.lab.calibration.extra_steps import Record, fitted, records
-from ssfx.lab.calibration.long_runs import EXPERIMENT, setting_of
+from ssfx.lab.calibration.long_runs import EXPERIMENT, EXPERIMENTS, setting_of
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.perf_model.plan_costs import costs_on
 from ssfx.perf_model.target import profile_for
 from ssfx.planning.plan import Plan
 from ssfx.schemes.make_plan import make_plan
 from ssfx.schemes.search.auto_budget import EIGHT_BITS, FOUR_BITS
-from ssfx.schemes.search.extra_steps import between, log_steps, more
+from ssfx.schemes.search.extra_steps import TRAIN_STEPS, between, log_steps, more
 from ssfx.simulator.pricing.timeline import evaluate
 
 # ---- What scheme=auto sends and how, over the bandwidth between nodes, and what that gains; worked out on its plans --
@@ -151,7 +151,7 @@ TICKS, SHARES = (2, 5, 20, 100, 500), (0.0, 0.1, 0.3, 1.0, 3.0, 9.0)
 
 
 def _extra_steps(figure: Figure, rows: list[Row]) -> Picture | None:
-    """Return a panel for each class: curve and interval of the usual batch, a mark for each record that decides."""
+    """Return a panel for each class: curves of the usual batch and an interval, a mark for each record that decides."""
     found = [one for one in records(rows) if one.decides]
     if not found:
         return None
@@ -164,16 +164,22 @@ def _extra_steps(figure: Figure, rows: list[Row]) -> Picture | None:
     for axis, (kind, curve) in zip(axes.flat, law["classes"].items(), strict=False):
         first, last = 0.9 * curve["log_compression"][0], 1.1 * curve["log_compression"][-1]
         ratios = [exp(first + (last - first) * step / 60) for step in range(61)]
-        ends = zip(*(log_steps(law, kind, "", "", ratio, None) for ratio in ratios), strict=True)
-        low, middle, high = ([exp(one) - 1 for one in line] for line in ends)
-        axis.fill_between(ratios, low, high, color="0.88", linewidth=0)
-        (keys["curve, 80 %"],) = axis.plot(ratios, middle, color="black", linewidth=1.0)
+        for steps, style in ((law["steps"]["usual"], "solid"), (TRAIN_STEPS, "dashed")):
+            ends = zip(*(log_steps(law, kind, "", "", ratio, None, steps) for ratio in ratios), strict=True)
+            low, middle, high = ([exp(one) - 1 for one in line] for line in ends)
+            if steps == law["steps"]["usual"]:
+                axis.fill_between(ratios, low, high, color="0.88", linewidth=0)
+            words = f"{steps:,} steps"
+            (keys[words],) = axis.plot(ratios, middle, color="black", linewidth=1.0, linestyle=style)
         for one in (one for one in found if one.kind == kind):
-            colour, family = "#e6550d" if one.at_least else "#2171b5", one.trained.family
-            keys["at least" if one.at_least else family] = axis.scatter(
+            family, long = one.trained.family, one.steps > law["steps"]["usual"]
+            words = "at least" if one.at_least else "longer training" if long else family
+            colour = {"at least": "#e6550d", "longer training": "#238b45"}.get(words, "#2171b5")
+            keys[words] = axis.scatter(
                 [one.ratio], [exp(one.value) - 1], s=14, marker=MARKERS[family], color=colour, linewidths=0, alpha=0.7
             )
             line = {"class": kind, "network": one.network, "method": one.said["words"], "density": one.density}
+            line["steps"] = one.steps
             table.append({**line, "compression": one.ratio, "more_steps": exp(one.value) - 1, "at_least": one.at_least})
         axis.set(xscale="log", xlabel="compression")
         axis.set_xlim(1, max(4, exp(last)))
@@ -183,7 +189,9 @@ def _extra_steps(figure: Figure, rows: list[Row]) -> Picture | None:
         _in_shares(axis)
     for first in axes[:, 0]:
         first.set_ylabel("extra steps")
-    canvas.legend(keys.values(), keys.keys(), loc="outside upper center", ncols=6, columnspacing=1.2)
+    last = [words for words in ("longer training", "at least") if words in keys]
+    order = [*(words for words in keys if words not in last), *last]
+    canvas.legend([keys[words] for words in order], order, loc="outside upper center", ncols=4, columnspacing=1.2)
     said = caption_text([origin([row for one in found for row in one.rows], "means over")], canvas.get_figwidth())
     say_origin(canvas, said)
     return canvas, table
@@ -203,16 +211,16 @@ def _within(ticks: Sequence[int], most: float) -> tuple[list[int], list[str]]:
 
 
 def _steps_finding(rows: list[Row]) -> str:
-    """Return for each class what its curve says at its least and its most compression, with the interval."""
+    """Return for each class what its curve says of TRAIN_STEPS at its ends, with the interval."""
     found = [one for one in records(rows) if one.decides]
     if not found:
         return "no method was run beside dense training"
     law, parts = fitted(found), []
     for kind, curve in law["classes"].items():
         for ratio in dict.fromkeys((exp(curve["log_compression"][0]), exp(curve["log_compression"][-1]))):
-            low, middle, high = (exp(one) - 1 for one in log_steps(law, kind, "", "", ratio, None))
+            low, middle, high = (exp(one) - 1 for one in log_steps(law, kind, "", "", ratio, None, TRAIN_STEPS))
             parts.append(f"{kind} at {ratio:.3g}x {more(middle)} steps ({between(low, high)})")
-    return "; ".join(parts)
+    return f"over {TRAIN_STEPS:,} steps: {'; '.join(parts)}"
 
 
 EXTRA_STEPS = Figure(
@@ -220,12 +228,14 @@ EXTRA_STEPS = Figure(
     "extra steps over dense training, by class of method and compression",
     _extra_steps,
     about=(),
-    needs={"experiment": EXPERIMENT, "evaluate": True},
+    needs={"experiment": EXPERIMENTS.__contains__, "evaluate": True},
     said=_steps_finding,
+    command="ssfx run experiment=long_quality",
     notes=(
         "No paper's figure. A mark is the mean over seeds of one method in one training; orange ones never reached "
-        "half of the qualities of dense training, and stand at what they took at least. Curves are of no family in "
-        "particular and of the usual batch; marks of larger batches lie higher. Grey holds 80 % of networks left out.",
+        "half of the qualities of dense training, and stand at what they took at least; green ones are of longer "
+        "trainings. Curves are of no family in particular and of the usual batch; marks of larger batches lie higher. "
+        "Grey holds 80 % of networks left out.",
     ),
 )
 

@@ -33,13 +33,13 @@ NEAR, COMPARED = 0.1, 12
 class AutoOptions(SchemeOptions):
     """What plans may send with: at most one of the first two.
 
-    quality: strict, normal or loose, methods whose worst recorded run needed at most 2, 5 or 10 % more steps than dense
-    training, on networks of this family, optimizer and compression; dense, every element in 32 or 16 bits, which the
-    others allow too; null is normal. train_steps: the steps of that dense training, over which a delay is spread; null
-    is 10,000. clipped: whether training clips gradients; recorded runs that do alike count, where there are any; null:
-    all count. batch: tokens of a rank and step, or images of what reads none; null: those of the profile, and those of
-    the runs where it has none, as in a script of one's own. density: the kept fraction of every selection, with all
-    else allowed. compressor: this one or dense, nothing else.
+    quality: strict, normal or loose, methods that need at most 2, 5 or 10 % more steps than dense training, by the
+    upper end of what recorded runs say of this family, optimizer and compression; dense, every element in 32 or 16
+    bits, which the others allow too; null is normal. train_steps: the steps of that dense training, of which a longer
+    one loses less; null is 10,000. clipped: whether training clips gradients; recorded runs that do alike count, where
+    there are any; null: all count. batch: tokens of a rank and step, or images of what reads none; null: those of the
+    profile, and those of the runs where it has none, as in a script of one's own. density: the kept fraction of every
+    selection, with all else allowed. compressor: this one or dense, nothing else.
     ranks_per_node: so many neighbours by rank share a node, and sums may be formed there first; 0: nodes are not known.
     Commands put the cluster's number of devices in its place. profile_iters: dense iterations before the plan, the
     first of which is not counted. trial_iters: with each plan that is worth trying so many steps are timed, up to three

@@ -17,9 +17,9 @@ from ssfx.core.rows import Row
 from ssfx.lab.calibration.extra_steps import agreeing, at_usual, content, expected, fitted, recorded, records, text_of
 from ssfx.lab.calibration.long_runs import dense_runs, log_steps, long_rows, place, setting_of
 from ssfx.perf_model.operator_counts import model_work
+from ssfx.schemes.search import extra_steps
 from ssfx.schemes.search.extra_steps import MORE_STEPS
 
-EVERY = range(40, 2001, 40)
 NETWORKS = {"resnet_tiny": "sgd", "lstm_tiny": "sgd", "gpt2_tiny": "adamw"}
 
 
@@ -36,8 +36,9 @@ def long_row(scheme: str, seed: int, slower: float = 0.0, steps: int = 2000, **c
         target_value=90.0,
         **changes,
     )
-    quality = [10_000 / (1000 + step / (1 + slower)) for step in EVERY]
-    curve = {"step": [float(step) for step in EVERY], "perplexity": quality}
+    every = range(40, steps + 1, 40)
+    quality = [10_000 / (1000 + step / (1 + slower)) for step in every]
+    curve = {"step": [float(step) for step in every], "perplexity": quality}
     return Row(case.run_id, case, {}, make_row().origin, curve=curve)  # type: ignore[arg-type]
 
 
@@ -156,14 +157,40 @@ def test_extra_steps_grow_with_a_power_of_the_batch_on_however_many_ranks() -> N
     assert BATCH.finding(rows) == "no method was run with several batches", "of rank 4 with its usual options alone"
 
 
+def test_extra_steps_fall_with_a_power_of_the_steps_of_training_that_each_class_has_for_itself() -> None:
+    rows = trained((4, 0.8), (32, 0.01))
+    for model, optimizer in NETWORKS.items():
+        on = {"model": model, "optimizer": optimizer}
+        signs = {"scheme": "per_tensor", "compressor": "ef_signsgd", "memory": "residual", **on}
+        rows += [long_row("ddp", seed, steps=10_000, **on) for seed in (0, 1)]
+        rows += [long_row(seed=0, slower=1.0, steps=steps, **signs) for steps in (2000, 10_000)]
+        rows.append(powersgd(4, exp(log(1.8) * (2000 / 10_000) ** 0.5) - 1, steps=10_000, **on))
+    found = records(rows)
+    law = fitted(found)
+    assert law["steps"] == {"usual": 2000, "most": 10_000}
+    assert law["classes"]["low rank"]["steps_exponent"] == pytest.approx(0.5, abs=0.05)
+    few = fitted([one for one in found if one.network != "gpt2_tiny" or one.steps == 2000])
+    assert few["classes"]["low rank"]["steps_exponent"] <= law["classes"]["low rank"]["steps_exponent"]
+    assert law["classes"]["signs"]["steps_exponent"] == pytest.approx(0.0, abs=0.05)
+    assert {one.steps for one in at_usual(found)} == {2000, 10_000}, "each length has a usual batch of its own"
+    ends = {n: extra_steps.log_steps(law, "low rank", "", "", 10.0, None, n)[1] for n in (500, 2000, 10_000, 80_000)}
+    assert ends[500] == ends[2000], "a short one counts as usual"
+    assert ends[10_000] < 0.6 * ends[2000]
+    assert ends[80_000] == ends[10_000], "nothing is known of longer ones"
+    assert "over 10,000 steps: low rank" in EXTRA_STEPS.finding(rows)
+
+
 def test_the_picture_and_the_page_are_of_the_records() -> None:
     rows = trained((4, 0.3), (1, 2.5))
     assert "low rank at " in EXTRA_STEPS.finding(rows)
     assert EXTRA_STEPS.finding([]) == "no method was run beside dense training"
     page = long_runs_block([*rows, long_row("ddp", 0, lr=0.5), powersgd(4, 0.1, lr=0.5)])
-    assert "low rank (PowerSGD) of rank 4 | resnet_tiny, rate 0.05 (conv networks with sgd) | 1, 4 images" in page
+    assert (
+        "low rank (PowerSGD) of rank 4 | resnet_tiny, rate 0.05, 2,000 steps (conv networks with sgd) | 1, 4 images"
+        in page
+    )
     assert "| 1 - |" in page
-    assert "(resnet_tiny, rate 0.5)" in page
+    assert "(resnet_tiny, rate 0.5, 2,000 steps)" in page
     assert "over +" in page
     assert "long_quality" in long_runs_block([])
 

@@ -185,6 +185,11 @@ BESIDE_THE_GRID = (
         for seed in (1, 2)
     ]
     + [
+        f"engine=torchrun repeats=5 workload={words} {method}"
+        for words in ("lstm_wikitext2_small", "vgg_small_cifar10")
+        for method in ("scheme=ddp", "scheme=per_tensor compressor=topk density=0.01")
+    ]
+    + [
         f"{_LSTM} {words} {method}"
         for words in ("optimizer=sgd lr=1 clip_norm=1 world_size=64", "world_size=16 seed=1")
         for method in _METHODS
@@ -195,7 +200,7 @@ BESIDE_THE_GRID = (
         for words in ("lstm_wikitext2_small", "vgg_small_cifar10", "gpt2_small_wikitext2 clip_norm=1")
     ]
 )
-"""More ranks than real ones of a small machine, a second seed alone, and auto where compressing pays."""
+"""More ranks than real ones of a small machine, more seeds, and auto where compressing pays."""
 
 
 def test_recorded_long_runs_are_those_of_one_command(tmp_path, monkeypatch):

@@ -20,7 +20,8 @@ def shipped() -> dict[str, Group]:
 
 def errors(group: Group) -> list[float]:
     """Return mean errors in logarithms: of the curves, of the nearest row, and of no effect."""
-    return [float(one) for one in re.findall(r"\d+\.\d{3}", group.notes[0])]
+    curve, near, _, nothing = (float(one) for one in re.findall(r"\d+\.\d{3}", group.notes[0]))
+    return [curve, near, nothing]
 
 
 def test_networks_that_need_equally_many_steps_predict_each_other() -> None:
@@ -39,13 +40,15 @@ def test_a_network_unlike_the_others_is_missed_where_they_are_asked() -> None:
     assert pairs["lstm_tiny"].predicted < 1.4 < pairs["lstm_tiny"].actual
 
 
-def test_the_nearest_row_is_of_the_class_the_ratio_the_family_and_the_optimizer() -> None:
+def test_the_nearest_row_is_of_the_class_the_ratio_the_family_the_optimizer_and_on_demand_the_steps() -> None:
     found = [one for one in records(trained((4, 0.3), (1, 0.8))) if one.decides]
     one = next(one for one in found if one.network == "resnet_tiny" and one.compressor == "powersgd(rank=4)")
     others = [other for other in found if other.network != "resnet_tiny"]
     assert nearest(others, one) == pytest.approx(log(1.3), abs=0.01), "of the LSTM, whose optimizer is the same, rank 4"
     assert nearest(found, one) == pytest.approx(one.value)
-    assert nearest([], one) is None
+    on = {"model": "lstm_tiny", "optimizer": "sgd", "steps": 10_000}
+    (longer,) = records([long_row("ddp", 0, **on), powersgd(4, 0.1, **on)])
+    assert nearest([*others, longer], longer, octave_of_steps=1) == pytest.approx(log(1.1), abs=0.01)
 
 
 def test_runs_that_never_got_there_are_counted_and_not_scored() -> None:
@@ -80,3 +83,11 @@ def test_blind_to_a_ratio_they_are_nearer_than_both_others(shipped: dict[str, Gr
     curve, near, nothing = errors(shipped[BY_RATIO])
     assert curve < min(near, nothing)
     assert len(shipped[BY_RATIO].pairs) > 40
+
+
+def test_longer_trainings_are_scored_alone_too(shipped: dict[str, Group]) -> None:
+    """The steps of a training count: without them the curves miss runs of 10,000 steps by more than no effect would."""
+    said = shipped[BY_NETWORK].notes[3]
+    assert re.match(r"the \d+ of longer trainings alone: ", said)
+    curve, _, _, nothing = (float(one) for one in re.findall(r"\d+\.\d{3}", said))
+    assert curve < nothing

@@ -41,7 +41,7 @@ class Run:
     def behind(self) -> float:
         """How much worse it ends, over the quality of dense training; below 0 where it ends better."""
         worse = self.best / self.dense - 1
-        return worse if better(str(self.row.case.target_metric), 0, 1) else -worse
+        return worse if better(str(self.row.case.target_metric), 0, 1) else 0.0 - worse
 
     def extra(self, share: float) -> float | None:
         """Extra steps, as a share, to the best of dense training's first `share` of steps; None: never reached."""
@@ -50,10 +50,15 @@ class Run:
 
 
 def runs_of(rows: Sequence[Row]) -> dict[str, dict[str, list[Run]]]:
-    """Return the runs of each task by method, dense training among them; only where a dense run has their seed."""
+    """Return the runs of each task by method, dense training among them; only where a dense run has their seed.
+
+    A task trained over several numbers of steps is several tasks.
+    """
     found: dict[str, dict[str, list[Run]]] = {}
-    at_best_rate = at_dense_rate(row for row in rows if row.curve)
-    for task, own in sorted(grouped(at_best_rate, lambda row: row.case.model).items()):
+    lengths = grouped((row for row in rows if row.curve), lambda row: (row.case.model, row.case.steps))
+    for (model, steps), every in sorted(lengths.items()):
+        own, shortest = at_dense_rate(every), min(length for name, length in lengths if name == model)
+        task = f"{model}, {steps:,} steps" if steps > shortest else model
         dense = {row.case.seed: row for row in own if is_dense(row)}
         for name, words in [("", "dense"), *((name, words) for name, (words, _) in METHODS.items())]:
             some = [row for row in own if row.case.seed in dense and name == _known(row)]

@@ -13,7 +13,7 @@ from ssfx.core.files import loads, read
 from ssfx.core.paths import reference_dir
 from ssfx.core.rows import Row
 from ssfx.schemes.search.auto_why import why_lines
-from ssfx.schemes.search.extra_steps import MORE_STEPS, between, curves, log_steps, more
+from ssfx.schemes.search.extra_steps import MORE_STEPS, TRAIN_STEPS, between, curves, log_steps, more
 
 ASKED = ("model=bert_large", "cluster=64gpu", "cluster.inter.gbps=25", "scheme=auto", "density=0.01")
 """The command on the page."""
@@ -33,17 +33,23 @@ COMPRESSIONS = (2, 4, 7, 16, 32, 50, 500)
 
 
 def steps_block() -> str:
-    """Return what the curves say of each class at a few compressions, with the usual batch, over any network."""
+    """Return what the curves say of each class at a few compressions, with the usual batch, over any network.
+
+    Of trainings as long as most records, and of TRAIN_STEPS, of which the interval and what is allowed are.
+    """
     law, lines = curves(), []
+    steps = (law["steps"]["usual"], TRAIN_STEPS)
     for kind, found in law["classes"].items():
         least, most = (exp(one) for one in (found["log_compression"][0], found["log_compression"][-1]))
         for ratio in (one for one in COMPRESSIONS if least / 1.5 <= one <= 1.5 * most):
-            low, middle, high = (exp(one) - 1 for one in log_steps(law, kind, "", "", ratio, None))
+            early, late = ([exp(one) - 1 for one in log_steps(law, kind, "", "", ratio, None, n)] for n in steps)
+            low, middle, high = late
             allowed = [name for name, limit in MORE_STEPS.items() if kind == "sums in 16 bits" or high <= limit]
             runs = f"{found['runs']} of {found['networks']} networks"
-            said = (kind, runs, f"{ratio}x", more(middle), between(low, high), ", ".join(allowed) or "none")
-            lines.append(said)
-    return table(("class", "runs", "compression", "more steps", "80 %", "allowed by quality"), lines)
+            said = (kind, runs, f"{ratio}x", more(early[1]), more(middle), between(low, high))
+            lines.append((*said, ", ".join(allowed) or "none"))
+    heads = (f"more over {steps[0]:,} steps", f"over {steps[1]:,}")
+    return table(("class", "runs", "compression", *heads, "80 %", "allowed by quality"), lines)
 
 
 EXPERIMENT = "auto_to_target"

@@ -25,7 +25,7 @@ def long_runs_block(rows: Sequence[Row]) -> str:
     silent = sorted(every - deciding)
     said = (
         f"Marked - and not fitted: methods recorded of one network, and trainings without two dense seeds that end "
-        f"within {100 * AGREE:.0f} % of each other ({'; '.join(silent)}).\n\n"
+        f"within {100 * AGREE:.0f} % of each other in the mean ({'; '.join(silent)}).\n\n"
         if silent
         else ""
     )

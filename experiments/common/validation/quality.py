@@ -6,7 +6,7 @@ logarithms of steps: twice too many and half too few count alike.
 
 from collections.abc import Callable, Sequence
 from math import exp, log1p, log2
-from statistics import fmean, median
+from statistics import fmean, median, mode
 from typing import Any
 
 from experiments.common.validation.groups import Group
@@ -60,43 +60,57 @@ def _group(
             laws[key(one)] = fitted(seen[one])
     known = {one: expected(law, one) for one in cases if one.kind in (law := laws.get(key(one), NONE))["classes"]}
     curve = {one: middle for one, (_, middle, _) in known.items()}
-    near = {one: middle for one in cases if (middle := nearest(seen[one], one)) is not None}
+    told = {
+        "the curves": curve,
+        "the nearest row": {one: nearest(seen[one], one) for one in curve},
+        "the nearest row of as many steps": {one: nearest(seen[one], one, octave_of_steps=1.0) for one in curve},
+        "no effect": dict.fromkeys(curve, 0.0),
+    }
+    longer = [one for one in curve if one.steps > mode(other.steps for other in every) and not one.at_least]
     held = [low <= one.value <= high for one, (low, _, high) in known.items() if not one.at_least]
     there = sum(not one.at_least for one in cases)
     pairs = [pair_of(one, middle) for one, middle in curve.items() if not one.at_least]
     if not pairs:
         return None
     notes = (
-        f"mean |log error|: {_scored(curve, cases)} by the curves; {_scored(near, cases)} by the nearest row; "
-        f"{_scored(dict.fromkeys(cases, 0.0), cases)} by no effect",
+        f"mean |log error|: {_scores(told, list(curve))}",
         f"the curves answer in {len(pairs)} of {there} cases, and their 80 % interval holds {100 * fmean(held):.0f} %",
         f"{len(cases) - there} more never reached half of the qualities of dense training, and of "
         f"{sum(curve.get(one, 0.0) > LITTLE for one in cases if one.at_least)} the curves expect over 5 % more steps",
+        *([f"the {len(longer)} of longer trainings alone: {_scores(told, longer)}"] if longer else []),
     )
     title = f"{name}: steps over those of dense training, {how}"
     return Group(title, FITTED, f"{len(pairs)} of long runs", tuple(pairs), (), notes, unit="x", over_dense=True)
 
 
+def _scores(told: dict[str, dict[Record, float]], cases: Sequence[Record]) -> str:
+    """Return by predictor the mean error in logarithms, and how many methods that cost little it recognises."""
+    return "; ".join(f"{_scored(predicted, cases)} by {name}" for name, predicted in told.items())
+
+
 def _scored(predicted: dict[Record, float], cases: Sequence[Record]) -> str:
-    """Return the mean error of predictions in logarithms, and how many methods that cost little they recognise."""
-    errors = [abs(predicted[one] - one.value) for one in cases if one in predicted and not one.at_least]
-    said = {one for one, middle in predicted.items() if middle <= LITTLE}
+    errors = [abs(predicted[one] - one.value) for one in cases if not one.at_least]
+    said = {one for one in cases if predicted[one] <= LITTLE}
     cheap = {one for one in cases if one.value <= LITTLE and not one.at_least}
     found = f"{len(said & cheap)} of {len(cheap)} methods that need at most 5 % more steps are recognised"
     return f"{fmean(errors):.3f} ({found}, {len(said - cheap)} wrongly)"
 
 
-def nearest(seen: Sequence[Record], one: Record) -> float | None:
-    """Return the median of the nearest records of the class, by octaves of compression, family and optimizer."""
+def nearest(seen: Sequence[Record], one: Record, octave_of_steps: float = 0.0) -> float:
+    """Return the median of the nearest records of the class: by octaves of compression, family and optimizer.
+
+    Twice the steps are as far as `octave_of_steps` octaves of compression.
+    """
 
     def far(other: Record) -> float:
         families = other.trained.family != one.trained.family
         optimizers = other.trained.optimizer != one.trained.optimizer
-        return abs(log2(other.ratio / one.ratio)) + families + 0.5 * optimizers
+        steps = octave_of_steps * abs(log2(other.steps / one.steps))
+        return abs(log2(other.ratio / one.ratio)) + steps + families + 0.5 * optimizers
 
     own = [other for other in seen if other.kind == one.kind]
-    least = min(map(far, own), default=0.0)
-    return median(other.value for other in own if far(other) < least + 0.25) if own else None
+    least = min(map(far, own))
+    return median(other.value for other in own if far(other) < least + 0.25)
 
 
 def pair_of(one: Record, middle: float) -> Pair:

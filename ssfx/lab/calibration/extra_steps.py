@@ -1,8 +1,8 @@
 """The curves of extra steps, fitted to recorded runs: ssfx/data/extra_steps.json.
 
-`python -m ssfx.lab.calibration.extra_steps` writes it from the rows of experiment=long_quality in results/reference; a
-test holds both equal. Its formula is that of `ssfx.schemes.search.extra_steps`, which reads it for `scheme=auto` and
-`ssfx advise`.
+`python -m ssfx.lab.calibration.extra_steps` writes it from the rows of experiment=long_quality and of
+experiment=horizon in results/reference; a test holds both equal. Its formula is that of
+`ssfx.schemes.search.extra_steps`, which reads it for `scheme=auto` and `ssfx advise`.
 """
 
 import json
@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from math import log
 from statistics import fmean
 from typing import Any
@@ -19,20 +20,19 @@ from ssfx.core.files import write_json
 from ssfx.core.lazy import numpy as np
 from ssfx.core.paths import data_dir, reference_dir
 from ssfx.core.rows import Row
-from ssfx.core.spec import Spec, name_of
+from ssfx.core.spec import name_of
 from ssfx.lab.calibration.long_runs import (
-    EXPERIMENT,
+    EXPERIMENTS,
     LogSteps,
     at_usual_batch,
     batch_of,
     best_so_far,
     dense_runs,
-    is_dense,
     log_steps,
     long_rows,
     place,
-    usual_memory,
 )
+from ssfx.lab.calibration.method_words import is_one_method, said_of
 from ssfx.lab.results.store import read_rows
 from ssfx.perf_model.operator_counts import model_work
 from ssfx.schemes.search import extra_steps
@@ -40,10 +40,11 @@ from ssfx.schemes.search.extra_steps import NOISE, counted_in, height, variant
 from ssfx.schemes.search.recorded_network import Network, family_of, in_words
 from ssfx.schemes.transport import keeps_fraction
 
-SOURCE = "long_quality_local.jsonl"
-"""The file of rows."""
+SOURCES = tuple(f"{name}_local.jsonl" for name in EXPERIMENTS)
+"""The files of rows."""
 AGREE = 0.03
-"""Final qualities of dense runs that differ by seed alone may differ by so much, or their training decides nothing."""
+"""Final qualities of dense runs that differ by seed alone may differ by so much in the mean, or their training decides
+nothing."""
 FEWEST_NETWORKS = 2
 """Networks of which a method has to be recorded: no other interval is one over networks."""
 HELD = 0.8
@@ -51,38 +52,12 @@ HELD = 0.8
 SHRINK = 0.1
 """What holds a term of a family and an optimizer at its class's 1: the variance of records, 0.15 squared, over that of
 terms, 0.5 squared."""
+HOLD = 0.02
+"""The same for an exponent, at 0: 0.15 squared over 1 squared."""
 ROUNDS = 15
-"""Of fitting curves, terms and exponent in turn; they change by less than a thousandth in the last ones."""
-
-REDUCERS = {
-    "micro": "micro",
-    "spardl": "spar_reduce_scatter",
-    "oktopk": "ok_topk",
-    "ddp_quantized": "quantized_all_reduce",
-    "ddp_bf16": "quantized_all_reduce",
-}
-"""Schemes whose plans are of one reducer, and its name."""
-WHOLE = ("fused_all", "ddp_fp16", "acpsgd", "powersgd", *REDUCERS)
-"""Schemes that compress a message as a whole. Their runs, and those of per_tensor, are those of one method alone."""
-WORDS = {
-    ("fp16", "joint"): "in 16 bits",
-    ("bf16", "joint"): "in 16 bits (bfloat16)",
-    ("dgc", "each"): "top-k of each tensor gathered",
-    ("dgc", "joint"): "top-k of several tensors gathered",
-    ("topk", "each"): "exact top-k of each tensor gathered",
-    ("ef_signsgd", "each"): "signs with error feedback",
-    ("block_topk", "joint"): "top blocks of several tensors gathered",
-    ("fp8", "each"): "8-bit floats (fp8)",
-    ("quantized_all_reduce", "joint"): "8-bit floats (fp8)",
-    ("acpsgd", "joint"): "low rank, factors in turns (ACP-SGD)",
-    ("powersgd", "joint"): "low rank (PowerSGD)",
-    ("micro", "joint"): "disjoint shards (MiCRO) of several tensors",
-    ("spar_reduce_scatter", "joint"): "sparse reduce-scatter (SparDL) of several tensors",
-    ("ok_topk", "joint"): "sparse regions (Ok-Topk) of several tensors",
-}
-"""Words for a method by its compressor, or its reducer, and its compressor calls; others are called by their spec."""
-BITS = {4: "four", 8: "eight"}
-"""Words for the bits of qsgd."""
+"""Of fitting curves, terms and exponents in turn; they change by less than a thousandth in the last ones."""
+POWERS = tuple(power / 100 for power in range(100))
+"""Exponents that are tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +91,7 @@ class Record:
     @cached_property
     def said(self) -> dict[str, str]:
         """Words, collective and compressor calls."""
-        return _method(self.scheme, self.compressor)
+        return said_of(self.scheme, self.compressor)
 
     @cached_property
     def kind(self) -> str:
@@ -147,6 +122,11 @@ class Record:
         return batch_of(self.rows[0])
 
     @property
+    def steps(self) -> int:
+        """Steps of the training."""
+        return self.rows[0].case.steps
+
+    @property
     def value(self) -> float:
         """log(steps over dense), the mean over seeds; a lower bound where `at_least`."""
         return fmean(one.value for one in self.logs)
@@ -172,7 +152,7 @@ def records(rows: Iterable[Row]) -> list[Record]:
     groups: dict[tuple[Any, ...], list[tuple[Row, LogSteps]]] = defaultdict(list)
     for row in sorted(long, key=lambda one: one.case.seed):
         one, twin = row.case, dense.get(place(row))
-        if twin is not None and _is_method(row) and (logs := log_steps(twin, row)) is not None:
+        if twin is not None and is_one_method(row) and (logs := log_steps(twin, row)) is not None:
             scheme = "fused_all" if one.scheme == "ddp_fp16" else one.scheme
             groups[(scheme, str(one.compressor), one.density or 0.0, *place(row)[:3])].append((row, logs))
     networks: dict[str, set[str]] = defaultdict(set)
@@ -186,29 +166,26 @@ def records(rows: Iterable[Row]) -> list[Record]:
 
 
 def agreeing(rows: Iterable[Row]) -> set[str]:
-    """Return the settings in which dense runs of two seeds or more, alike otherwise, end within AGREE of each other."""
+    """Return the settings in which dense runs of two seeds or more, alike otherwise, end within AGREE of each other.
+
+    By the mean over pairs: the range of more seeds is wider by their number alone.
+    """
     ends: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for at_place, row in dense_runs(rows).items():
         ends[at_place[:3]].append(best_so_far(row, str(row.case.target_metric))[-1][1])
     several = {key: own for key, own in ends.items() if len(own) > 1}
-    apart = {key[0] for key, own in several.items() if max(own) > (1 + AGREE) * min(own)}
+    apart = {key[0] for key, own in several.items() if fmean(_differ(own)) > AGREE}
     return {key[0] for key in several} - apart
+
+
+def _differ(ends: Sequence[float]) -> list[float]:
+    return [max(pair) / min(pair) - 1 for pair in combinations(ends, 2)]
 
 
 def at_usual(found: Sequence[Record]) -> list[Record]:
     """Return the records on as many ranks and of the batch that most runs of their setting have."""
     usual = {row.run_id for row in at_usual_batch(row for one in found for row in one.rows)}
     return [one for one in found if one.rows[0].run_id in usual]
-
-
-def _is_method(row: Row) -> bool:
-    """Return whether a run is of one method alone, which feeds errors back as it does unless somebody asks."""
-    return (
-        not is_dense(row)
-        and row.case.compressor is not None
-        and usual_memory(row)
-        and row.case.scheme in ("per_tensor", *WHOLE)
-    )
 
 
 # ---- the fit --------------------------------------------------------------------------------------------------------
@@ -233,52 +210,77 @@ def fitted(every: Sequence[Record]) -> dict[str, Any]:
 
 
 def _curves(found: Sequence[Record]) -> dict[str, Any]:
-    """Return curves without intervals: curves, terms and the exponent of the batch are fitted in turn.
+    """Return curves without intervals: curves, terms and exponents are fitted in turn, by least squares of log(steps).
 
-    Each by least squares of log(steps). What is only known to be at least so much counts as what is expected, if more.
+    The terms of a class have a mean of 1 over its records: else curves would rise, and terms fall, with every round.
     """
-    kinds = [one.kind for one in found]
-    pairs = [in_words(one.trained.family, one.trained.optimizer) for one in found]
+    kinds = np.array([one.kind for one in found])
+    pairs = np.array([in_words(one.trained.family, one.trained.optimizer) for one in found])
     usual = {what: _usual(found, what) for what in {counted_in(one.trained.family) for one in found}}
+    steps = Counter(one.steps for one in found).most_common(1)[0][0]
+    networks = {
+        length: {one.network for one in found if one.steps == length} for length in {one.steps for one in found}
+    }
+    most = max(length for length, own in networks.items() if len(own) >= FEWEST_NETWORKS or length == steps)
     least = np.array([one.value for one in found])
     bound = np.array([one.at_least for one in found])
     # Compressions within a tenth are one: else isotonic steps stand between 50.06 and 50.07.
     x = np.array([round(log(one.ratio), 1) for one in found])
-    more = np.array([log(one.batch / usual[counted_in(one.trained.family)]) for one in found])
-    terms, exponent, y = dict.fromkeys(zip(kinds, pairs, strict=True), 1.0), 0.0, least
-    for _ in range(ROUNDS):
-        times = np.array([terms[key] for key in zip(kinds, pairs, strict=True)]) * np.exp(exponent * more)
-        lines = {kind: _line(x, y / times, times**2, np.array([one == kind for one in kinds])) for kind in set(kinds)}
-        heights = np.array([height(*lines[kind], one) for kind, one in zip(kinds, x, strict=True)])
-        for key in terms:
-            own = np.array([one == key for one in zip(kinds, pairs, strict=True)])
-            alone = heights[own] * np.exp(exponent * more[own])
-            terms[key] = max(0.0, (SHRINK + alone @ y[own]) / (SHRINK + alone @ alone))
-        heights = heights * np.array([terms[key] for key in zip(kinds, pairs, strict=True)])
-        exponent = min(np.arange(0, 1, 0.01), key=lambda power: np.square(y - heights * np.exp(power * more)).sum())
-        y = np.where(bound, np.maximum(least, heights * np.exp(exponent * more)), least)
-    classes = {
+    larger = np.array([log(one.batch / usual[counted_in(one.trained.family)]) for one in found])
+    longer = np.array([log(min(max(one.steps, steps), most) / steps) for one in found])
+    classes = {str(kind): kinds == kind for kind in sorted(set(kinds))}
+    # First of what is known; then what is only known to be at least so much counts as what is expected, if more. Of a
+    # class without anything known bounds are what is known: expecting and fitting in turn would only ever rise.
+    counts = np.where(bound, 0.0, 1.0)
+    for own in classes.values():
+        counts[own] = counts[own] if counts[own].any() else 1.0
+    terms, exponent, falls, y = np.ones(len(found)), 0.0, np.zeros(len(found)), least
+    for _ in range(2):
+        for _ in range(ROUNDS):
+            scale = np.exp(exponent * larger - falls * longer)
+            times = terms * scale
+            lines = {kind: _line(x, y / times, counts * times**2, own) for kind, own in classes.items()}
+            heights = np.array([height(*lines[kind], one) for kind, one in zip(kinds, x, strict=True)])
+            for own in (mask & (pairs == pair) for mask in classes.values() for pair in set(pairs[mask])):
+                alone = (heights * scale)[own]
+                terms[own] = max(0.0, (SHRINK + (counts * y)[own] @ alone) / (SHRINK + counts[own] @ alone**2))
+            for own in classes.values():
+                terms[own] /= max(terms[own].mean(), SHRINK)
+            heights = heights * terms
+            exponent = _power(y, heights * np.exp(-falls * longer), larger, counts)
+            for own in classes.values():
+                falls[own] = _power(y[own], (heights * np.exp(exponent * larger))[own], -longer[own], counts[own])
+        middle = heights * np.exp(exponent * larger - falls * longer)
+        y, counts = np.where(bound, np.maximum(least, middle), least), np.ones(len(found))
+    law = {
         kind: {
             "log_compression": lines[kind][0],
             "log_steps": [round(float(height), 4) for height in lines[kind][1]],
-            "terms": {pair: round(float(term), 4) for (of, pair), term in sorted(terms.items()) if of == kind},
+            "terms": {str(pair): round(float(terms[own & (pairs == pair)][0]), 4) for pair in sorted(set(pairs[own]))},
+            "steps_exponent": round(float(falls[own][0]), 4),
             "interval": [0.0, 0.0],
             **_counts([one for one in found if one.kind == kind]),
         }
-        for kind in sorted(set(kinds))
+        for kind, own in classes.items()
     }
     largest = {
         what: max(one.batch for one in found if counted_in(one.trained.family) == what) for what in sorted(usual)
     }
     batch = {"exponent": round(float(exponent), 4), "usual": dict(sorted(usual.items())), "largest": largest}
-    return {"classes": classes, "batch": batch}
+    return {"classes": law, "batch": batch, "steps": {"usual": steps, "most": most}}
+
+
+def _power(y: Any, base: Any, by: Any, counts: Any) -> float:
+    """Return the power at which base x e ^ (power x by) is nearest to y by least squares, held at 0 by HOLD."""
+    misses = np.square(y - base * np.exp(np.outer(POWERS, by))) @ counts + HOLD * np.square(POWERS)
+    return float(POWERS[misses.argmin()])
 
 
 def _line(x: Any, y: Any, weights: Any, own: Any) -> tuple[list[float], list[float]]:
     """Return the corners of the curve that never falls and is nearest to the points of one class."""
     from sklearn.isotonic import IsotonicRegression  # late: it brings pandas, and pages read records alone
 
-    line = IsotonicRegression(y_min=0.0).fit(x[own], y[own], sample_weight=weights[own])
+    line = IsotonicRegression(y_min=0.0, out_of_bounds="clip").fit(x[own], y[own], sample_weight=weights[own])
     corners = sorted(set(x[own].tolist()))
     return corners, line.predict(corners).tolist()
 
@@ -297,7 +299,8 @@ def _counts(own: Sequence[Record]) -> dict[str, Any]:
 
 def expected(law: dict[str, Any], one: Record) -> tuple[float, float, float]:
     """Return the interval and the expectation of a record by curves."""
-    return extra_steps.log_steps(law, one.kind, one.trained.family, one.trained.optimizer, one.ratio, one.batch)
+    trained = one.trained
+    return extra_steps.log_steps(law, one.kind, trained.family, trained.optimizer, one.ratio, one.batch, one.steps)
 
 
 def _error(law: dict[str, Any], one: Record) -> float:
@@ -348,8 +351,10 @@ def content(rows: Iterable[Row]) -> dict[str, Any]:
             "compression": round(least, 3),
         }
     return {
-        "origin": {"kind": "measured", "note": f"recorded runs of experiment={EXPERIMENT} in results/reference"},
-        "steps": max(row.case.steps for one in found for row in one.rows),
+        "origin": {
+            "kind": "measured",
+            "note": f"recorded runs of experiment={' and '.join(EXPERIMENTS)} in results/reference",
+        },
         "trainings": [
             {"family": family, "optimizer": optimizer, "clipped": clipped}
             for family, optimizer, clipped in sorted(trainings)
@@ -359,22 +364,6 @@ def content(rows: Iterable[Row]) -> dict[str, Any]:
     }
 
 
-def _method(scheme: str, spec: str) -> dict[str, str]:
-    """Return words, collective and compressor calls of the method that a scheme's runs with a compressor are."""
-    calls = "each" if scheme == "per_tensor" else "joint"
-    collective = REDUCERS.get(scheme, "all_reduce" if build(spec).additive else "all_gather")
-    given = Spec.parse(spec, "compressor")
-    words = WORDS.get((REDUCERS.get(scheme, given.name), calls), spec)
-    if given.name in ("qsgd", "onebit"):
-        words = "one bit an element" if given.name == "onebit" else f"{BITS[build(spec).options.bits]} bits an element"
-    if build(spec).additive and collective == "quantized_all_reduce":
-        words = f"{WORDS[given.name, calls]}, summed in 32"
-    elif collective == "quantized_all_reduce":
-        words += ", quantised on the way"
-    rank = given.options.get("rank", "")
-    return {"words": f"{words} of rank {rank}" if rank else words, "collective": collective, "calls": calls}
-
-
 def text_of(rows: Iterable[Row]) -> str:
     """Return the text of the file."""
     return json.dumps(content(rows), indent=1)
@@ -382,7 +371,7 @@ def text_of(rows: Iterable[Row]) -> str:
 
 def recorded() -> list[Row]:
     """Return the rows that the file is made of."""
-    return read_rows(reference_dir() / SOURCE)
+    return [row for name in SOURCES for row in read_rows(reference_dir() / name)]
 
 
 if __name__ == "__main__":

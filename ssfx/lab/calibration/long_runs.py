@@ -97,20 +97,22 @@ def steps_to(path: Sequence[Point], level: float, metric: str) -> float | None:
 
 
 EXPERIMENT = "long_quality"
+EXPERIMENTS = (EXPERIMENT, "horizon")
+"""Of long runs: 2,000 steps of many methods, and 10,000 of some."""
 FEWEST_STEPS = 1000
 """Steps that a run must have had: a shorter one is still warming up."""
 Place = tuple[str, int, int, int]
 
 
 def long_rows(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows that count: of the experiment, whole models, long enough, with a curve.
+    """Return the rows that count: of the experiments, whole models, long enough, with a curve.
 
     A run whose plan sent everything dense, as a planner may choose to, tells nothing of its compressor.
     """
     return [
         row
         for row in once(rows)
-        if row.case.experiment == EXPERIMENT
+        if row.case.experiment in EXPERIMENTS
         and row.case.sharding == "none"
         and row.case.steps >= FEWEST_STEPS
         and row.curve
@@ -239,9 +241,9 @@ def batch_of(row: Row) -> int:
 
 
 def setting_of(row: Row) -> str:
-    """Return the task of a run, the rate at which it learns, and whether gradients were clipped."""
+    """Return the task of a run, the rate at which it learns, whether gradients were clipped, and for how many steps."""
     clipped = ", clipped" if row.case.clip_norm else ""
-    return f"{task_of(row)}, rate {row.case.lr:g}{clipped}"
+    return f"{task_of(row)}, rate {row.case.lr:g}{clipped}, {row.case.steps:,} steps"
 
 
 def task_of(row: Row) -> str:

@@ -170,7 +170,7 @@ def _measured(quality: Quality, train_steps: int, network: Network | None) -> Bu
         if kind.compressor in (HALF.compressor, HALF_IN_32.compressor):
             continue
         found = (
-            steps_anywhere(row)
+            steps_anywhere(row, train_steps)
             if network is None
             else steps_of_method(network, kind.collective, row["compressor"], kind.density, kind.calls, train_steps)
         )

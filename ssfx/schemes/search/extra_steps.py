@@ -1,9 +1,13 @@
 """How many more steps than dense training a method needs on a network, with an interval: what a quality rests on.
 
     log(steps over dense) = curve of the method's class(log compression)
-                            x term of the class for the family and optimizer x (batch / usual batch) ^ exponent
+                            x term of the class for the family and optimizer
+                            x (batch / usual batch) ^ exponent
+                            x (usual steps / steps of the training) ^ exponent of the class
 
-The curve never falls with compression. `ssfx.lab.calibration.extra_steps` fits all of it to recorded runs.
+The curve never falls with compression. A training of fewer steps than usual counts as usual, to which
+runs of 100 steps are nearer than to the power. A longer one than any recorded counts as the longest.
+`ssfx.lab.calibration.extra_steps` fits all of it to recorded runs.
 """
 
 from __future__ import annotations
@@ -108,20 +112,20 @@ def steps_of_method(
     if batch and batch > BEYOND * largest:
         here = batch_text(network.family, batch)
         return _unknown(f"a step of {here} is over {BEYOND} times the largest that is recorded, {largest:,}")
-    logs = log_steps(curves(), kind, network.family, network.optimizer, ratio, batch)
+    logs = log_steps(curves(), kind, network.family, network.optimizer, ratio, batch, train_steps)
     low, share, high = (exp(one) - 1 for one in logs)
-    own = in_words(network.family, network.optimizer)
+    own, recorded = in_words(network.family, network.optimizer), curves()["steps"]
     source = (
         f"{kind}: {found['runs']} runs of {found['networks']} networks, {found['own'].get(own, 0)} of them of {own}, "
-        f"over {curves()['steps']:,} steps, here {train_steps:,}"
+        f"over {recorded['usual']:,} to {recorded['most']:,} steps, here {train_steps:,}"
     )
     return ExtraSteps(share, low, high, source, found["runs"])
 
 
-def steps_anywhere(method: Mapping[str, Any]) -> ExtraSteps:
+def steps_anywhere(method: Mapping[str, Any], train_steps: int) -> ExtraSteps:
     """Return what a recorded method needs at its least compression in the recorded training that needs the least."""
     logs = min(
-        log_steps(curves(), method["class"], one["family"], one["optimizer"], method["compression"], None)
+        log_steps(curves(), method["class"], one["family"], one["optimizer"], method["compression"], None, train_steps)
         for one in curves()["trainings"]
     )
     low, share, high = (exp(one) - 1 for one in logs)
@@ -129,7 +133,7 @@ def steps_anywhere(method: Mapping[str, Any]) -> ExtraSteps:
 
 
 def log_steps(
-    law: Mapping[str, Any], kind: str, family: str, optimizer: str, ratio: float, batch: int | None
+    law: Mapping[str, Any], kind: str, family: str, optimizer: str, ratio: float, batch: int | None, train_steps: int
 ) -> tuple[float, float, float]:
     """Return the lower end, the expectation and the upper end of log(steps over dense) by curves like the file's.
 
@@ -138,7 +142,9 @@ def log_steps(
     found, usual = law["classes"][kind], law["batch"]["usual"].get(counted_in(family))
     larger = batch / usual if batch and usual else 1.0
     curve = height(found["log_compression"], found["log_steps"], log(ratio))
-    expected = curve * found["terms"].get(in_words(family, optimizer), 1.0) * larger ** law["batch"]["exponent"]
+    shorter = law["steps"]["usual"] / min(max(train_steps, law["steps"]["usual"]), law["steps"]["most"])
+    term = found["terms"].get(in_words(family, optimizer), 1.0)
+    expected = curve * term * larger ** law["batch"]["exponent"] * shorter ** found["steps_exponent"]
     low, high = (expected + error * (NOISE + expected) for error in found["interval"])
     return low, expected, high
 
