@@ -165,9 +165,10 @@ def _faster(answer: Answer) -> str:
     if named := ", ".join(map(_with_gain, answer.faster[:first])):
         more = f", {len(answer.faster) - first} more" if len(answer.faster) > first else ""
         found.append(f"{named}{more}: quality unknown or worse")
+    rounds, unchecked = [], [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
     if may := answer.rounds_may_need:
-        found.append(f"{ROUNDS}{'' if answer.rounds_are_sooner else f', unless over {times(may)} the steps'}")
-    found += [f"{one.name} {times(one.vs_dense)}: unchecked" for one in answer.unchecked[:1]]
+        rounds = [f"{ROUNDS}{'' if answer.rounds_are_sooner else f', unless over {times(may)} the steps'}"]
+    found += rounds + unchecked if answer.answer == "no" else unchecked + rounds
     while len("; ".join(found)) > WIDTH - LABEL and len(found) > 1:
         found.pop()  # the first is the fastest; --all has every one
     return "; ".join(found) or "nothing, whatever its quality"

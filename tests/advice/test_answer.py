@@ -60,6 +60,13 @@ def test_yes_names_the_method_its_gain_and_the_line_to_type():
     assert "faster: unpublished" in facts(answer)["QUALITY"]
 
 
+def test_where_it_is_yes_what_is_as_good_and_was_never_timed_is_named_before_local_updates():
+    answer = asked("model=resnet152 cluster=64gpu cluster.inter.gbps=10", *KNOWN, "s2reducer", "micro", "auto")
+    assert [one.name for one in answer.unchecked] == ["auto"]
+    assert facts(answer)["FASTER"].startswith("s2reducer 4.8x, ")
+    assert facts(answer)["FASTER"].endswith(f"auto {answer.unchecked[0].vs_dense:.1f}x: unchecked")
+
+
 def test_devices_are_worth_what_one_alone_would_take():
     answer = asked(BERT)
     alone_s = answer.batch_size / answer.alone_samples_per_s
