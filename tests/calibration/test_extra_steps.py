@@ -14,6 +14,7 @@ from experiments.common.pages.long_runs import long_runs_block
 from ssfx.core.files import read
 from ssfx.core.paths import data_dir
 from ssfx.core.rows import Row
+from ssfx.lab.calibration import extra_steps as extra_steps_fit
 from ssfx.lab.calibration.extra_steps import agreeing, at_usual, content, expected, fitted, recorded, records, text_of
 from ssfx.lab.calibration.long_runs import dense_runs, log_steps, long_rows, place, setting_of
 from ssfx.perf_model.operator_counts import model_work
@@ -103,6 +104,7 @@ def test_a_training_decides_only_where_two_dense_seeds_end_within_3_percent() ->
     assert not decides(0.0)
     assert decides(0.0, 0.01)
     assert not decides(0.0, 0.2)
+    assert decides(0.0, 0.05, 0.05, 0.025, 0.025), "the range of five seeds is wide by their number"
     rows = trained((4, 0.3))
     assert all(one.decides for one in records(rows))
     apart = [long_row("ddp", 2, 0.3, model="lstm_tiny"), *rows]
@@ -206,6 +208,17 @@ def test_auto_itself_keeps_to_its_budget_in_the_long_runs() -> None:
         assert fmean([one.value for one in found if one] or [0.0]) <= log1p(MORE_STEPS["normal"]), setting
 
 
+def test_more_rounds_of_the_fit_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blind to the LSTM signs are known by bounds alone, which a fit that does not converge would raise for ever."""
+    seen = [one for one in records(recorded()) if one.decides and one.network != "lstm_wikitext2_small"]
+    found = []
+    for rounds in (extra_steps_fit.ROUNDS, 3 * extra_steps_fit.ROUNDS):
+        monkeypatch.setattr(extra_steps_fit, "ROUNDS", rounds)
+        law = extra_steps_fit._curves(seen)
+        found.append([step for own in law["classes"].values() for step in own["log_steps"]])
+    assert found[0] == pytest.approx(found[1], abs=0.005)
+
+
 def test_the_file_is_what_the_recorded_runs_say() -> None:
     text = read(data_dir() / "extra_steps.json", str)
     assert text.strip() == text_of(recorded()).strip()
@@ -213,5 +226,6 @@ def test_the_file_is_what_the_recorded_runs_say() -> None:
     assert ("transformer", "adamw", False) not in {tuple(one.values()) for one in law["trainings"]}, (
         "dense runs of the GPT without clipping end at 66.9, 84.0 and 78.7"
     )
+    assert law["steps"] == {"usual": 2000, "most": 10_000}, "30,000 steps are recorded of one network"
     assert {row["compressor"] for row in law["methods"]} >= {"fp16", "dgc", "acpsgd", "powersgd"}
     assert len(dense_runs(long_rows(recorded()))) > 40
