@@ -22,7 +22,7 @@ RUN = [
     "engine=simulate",
     "experiment=throughput",
     "cluster=64gpu",
-    "workload=resnet50_imagenet",
+    "workload=resnet152_imagenet",
     "scheme=ddp,wfbp",
 ]
 
